@@ -1,0 +1,1 @@
+"""Replays traffic through vLLM's block logic. Nothing here yet: this source root fixes the place and the import contracts."""

@@ -1,0 +1,129 @@
+"""Where a text can be cut so that its pieces tokenise by themselves.
+
+`tokenizers` first cuts a text at its added tokens (special tokens and others listed in `added_tokens`), then normalises,
+pre-tokenises and models every piece on its own (`AddedVocabulary::extract_and_normalize`). So the ids of a text are the
+ids of its segments one after another, when a segment begins at an added token. This module finds those places and says
+when a tokenizer leaves no such guarantee.
+"""
+
+from __future__ import annotations
+
+import json
+import os.path
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tokenizers
+
+# Pre-tokenizers that look at one piece and nothing else. Metaspace asks with `prepend_scheme: first` whether a piece
+# stands at offset 0 of its text; it may, because a segment other than the first begins with its added token, so the text
+# behind it is at offset 0 in neither reading.
+_PIECEWISE_PRE_TOKENIZERS = frozenset(
+    {
+        "BertPreTokenizer",
+        "ByteLevel",
+        "CharDelimiterSplit",
+        "Digits",
+        "Metaspace",
+        "Punctuation",
+        "Split",
+        "UnicodeScripts",
+        "Whitespace",
+        "WhitespaceSplit",
+    }
+)
+
+
+class Segmenter:
+    """Cuts texts in front of added tokens."""
+
+    __slots__ = ("_scans",)
+
+    def __init__(self, scans: list[tuple[re.Pattern[str], frozenset[str]]]) -> None:
+        self._scans = scans
+
+    @classmethod
+    def of(cls, tokenizer: tokenizers.Tokenizer) -> Segmenter | None:
+        """The segmenter of `tokenizer`, or None when its segments cannot be shown to be independent."""
+        if tokenizer.encode_special_tokens or getattr(tokenizer.model, "dropout", None):
+            return None
+        if not _names(tokenizer.pre_tokenizer) <= _PIECEWISE_PRE_TOKENIZERS:
+            return None
+        added = tokenizer.get_added_tokens_decoder().values()
+        # Tokens with `normalized` are looked for in the normalised pieces that the first scan leaves, which is the text
+        # itself only where nothing is normalised. Elsewhere they stay inside their segment.
+        passes = [[token for token in added if not token.normalized]]
+        if not _names(tokenizer.normalizer):
+            passes.append([token for token in added if token.normalized])
+        try:
+            scans = [
+                (re.compile(_any_of(token.content for token in tokens)), cuts)
+                for tokens in passes
+                if (cuts := frozenset(token.content for token in tokens if _is_cut(token)))
+            ]
+        except RecursionError:  # thousands of tokens, each the beginning of the next
+            return None
+        return cls(scans) if scans else None
+
+    def segments(self, text: str) -> list[str]:
+        """`text` in pieces whose ids, one after another, are the ids of `text`. Empty for an empty text."""
+        pieces = [text] if text else []
+        for pattern, cuts in self._scans:
+            pieces = [part for piece in pieces for part in _cut(piece, pattern, cuts)]
+        return pieces
+
+
+def _cut(text: str, pattern: re.Pattern[str], cuts: frozenset[str]) -> Iterator[str]:
+    start = 0
+    for match in pattern.finditer(text):
+        position = match.start()
+        if position > start and match.group() in cuts:
+            yield text[start:position]
+            start = position
+    yield text[start:] if start else text
+
+
+def _is_cut(token: tokenizers.AddedToken) -> bool:
+    """Whether the match of `token` always begins a piece exactly at its first character.
+
+    `lstrip` moves the beginning. A first character that is white space may have been taken by a token with `rstrip` in
+    front, and one that is part of a word decides whether a token with `single_word` in front counts.
+    """
+    first = token.content[:1]
+    return not (token.lstrip or token.single_word or first.isspace() or first.isalnum() or first in ("", "_"))
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """A pattern for the longest of `words`, written as a trie: alternatives begin with different characters, so a text
+    full of `<` costs one step per `<` whatever the number of words."""
+    groups: dict[str, list[str]] = {}
+    optional = False
+    for word in words:
+        if word:
+            groups.setdefault(word[0], []).append(word)
+        else:
+            optional = True
+    branches = []
+    for group in groups.values():
+        prefix = os.path.commonprefix(group)
+        tails = {word[len(prefix) :] for word in group}
+        branches.append(re.escape(prefix) + (_any_of(tails) if tails != {""} else ""))
+    if len(branches) == 1 and not optional:
+        return branches[0]
+    return f"(?:{'|'.join(branches)}){'?' if optional else ''}"
+
+
+def _names(component: Any) -> set[str]:
+    """The types a normaliser or pre-tokenizer is made of, sequences resolved."""
+    if component is None:
+        return set()
+    pending = [json.loads(component.__getstate__())]
+    names = set()
+    while pending:
+        state = pending.pop()
+        if state["type"] == "Sequence":
+            pending.extend(state.get("normalizers") or state.get("pretokenizers") or [])
+        else:
+            names.add(state["type"])
+    return names

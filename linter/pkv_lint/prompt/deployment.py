@@ -26,7 +26,8 @@ class Deployment:
     means any. `max_model_len` is in tokens; None means not stated (vLLM then takes it from config.json) or `auto`.
     `tool_parser` tells whether a tool call parser is configured, `tool_call_parser` which one when that was said.
     `chat_template` is as given: a file path, a built-in name or the template itself. `num_gpu_blocks_override` counts
-    as vLLM does (block 0 is the null block), `kv_cache_memory_bytes` are bytes per GPU. `ignored` holds the flags (and `VLLM_…` variables) that were given but change nothing here.
+    as vLLM does (block 0 is the null block), `kv_cache_memory_bytes` are bytes per GPU. `ignored` holds the flags
+    (and `VLLM_…` variables) that were given but change nothing here.
     """
 
     stated: bool = False
@@ -83,7 +84,8 @@ class Deployment:
 
         `python -m vllm.entrypoints…`, the bare flags, `NAME=value` in front and `\\` line ends are understood as well.
         The flags are read as vLLM's own parser reads them (`utils/argparse_utils.py`): underscores for dashes,
-        `--flag=value`, `--no-flag`, `--json-flag.key value`, the last one wins. Raises InputError for a flag that vLLM would refuse.
+        `--flag=value`, `--no-flag`, `--json-flag.key value`, the last one wins. Raises InputError for a flag that vLLM
+        would refuse.
         """
         if text is None:
             return cls()

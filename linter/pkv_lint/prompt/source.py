@@ -1,0 +1,221 @@
+"""JSON text: reading it, and where in it a value stands.
+
+Positions are worked out only for what a finding shows: the request is parsed by the C parser, and a path is looked up
+in the text afterwards. A path is written `messages[0].content`, `[3].body.model` or
+`tools[2].function.parameters.properties["odd name"]`; the empty path is the whole text.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pkv_lint.prompt.errors import InputError
+
+_DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_STEP = re.compile(r"""\[(?P<index>\d+)\] | \[(?P<quoted>"(?:[^"\\]|\\.)*")\] | (?P<name>[^.\[\]"]+)""", re.VERBOSE)
+# One decoded character of a string, or a run of them that stand for themselves. Only two escaped halves make a pair.
+_CHARACTERS = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2} | \\u[0-9a-fA-F]{4} | \\. | [^\\\"]+", re.VERBOSE
+)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d+|[\[{]|[\]}]', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in a text: `line` and `column` are 1-based, the column in code points; only `\\n` ends a line."""
+
+    line: int
+    column: int
+
+
+def decode(data: bytes, file: str | None = None) -> str:
+    """The text of a UTF-8 file, without its byte order mark. Raises InputError (PKV901) at a bad byte."""
+    if data.startswith(codecs.BOM_UTF8):
+        data = data[3:]
+    elif data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)) or b"\0" in data[:4]:
+        raise InputError("is UTF-16 or UTF-32, not UTF-8; save it as UTF-8", file=file, line=1, column=1, code="PKV901")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode()
+        place = position(before, len(before))
+        raise InputError(
+            f"byte 0x{data[error.start]:02x} is not UTF-8",
+            file=file,
+            line=place.line,
+            column=place.column,
+            code="PKV901",
+        ) from None
+
+
+def parse(text: str, file: str | None = None, first_line: int = 1) -> Any:
+    """The value of a JSON text, as `json.loads` reads it (the last of equal keys wins; NaN and Infinity are numbers).
+
+    `first_line` is the line of the file that the text starts on. Raises InputError (PKV901) with line and column.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        message, at = f"not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.pos
+    except RecursionError:
+        message, at = "not valid JSON: nested too deeply", _deepest(text)
+    except ValueError:
+        # int() refuses more digits than sys.get_int_max_str_digits() (a server in Python refuses the request as well).
+        message, at = f"a number has more than {sys.get_int_max_str_digits()} digits", _longest_number(text)
+    place = position(text, at)
+    raise InputError(message, file=file, line=first_line + place.line - 1, column=place.column, code="PKV901")
+
+
+def _deepest(text: str) -> int:
+    depth = deepest = at = 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            if depth > deepest:
+                deepest, at = depth, token.start()
+        elif token[0] in "]}":
+            depth -= 1
+    return at
+
+
+def _longest_number(text: str) -> int:
+    tokens = (token for token in _TOKEN.finditer(text) if token[0][0] in "-0123456789")
+    longest = max(tokens, key=lambda token: len(token[0]), default=None)
+    return longest.start() if longest else 0
+
+
+def position(text: str, index: int) -> Position:
+    """Line and column of the code point `index` of `text`."""
+    return Position(text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
+
+
+def format_path(parts: Sequence[str | int]) -> str:
+    """The path that leads through these member names and list indices."""
+    out: list[str] = []
+    for part in parts:
+        if isinstance(part, int):
+            out.append(f"[{part}]")
+        elif _NAME.fullmatch(part):
+            out.append(f".{part}" if out else part)
+        else:
+            # Half a surrogate pair cannot be printed, so it stays an escape.
+            out.append(f"[{json.dumps(part, ensure_ascii=any(0xD800 <= ord(char) < 0xE000 for char in part))}]")
+    return "".join(out)
+
+
+def parse_path(path: str) -> tuple[str | int, ...]:
+    """The member names and list indices of a path, the inverse of `format_path`. Raises ValueError."""
+    parts: list[str | int] = []
+    at = 0
+    while at < len(path):
+        bracket = path[at] == "["
+        if not bracket and parts:
+            at += path[at] == "."
+            bracket = path[at - 1] != "."  # a name stands behind a dot, except the first
+        step = _STEP.match(path, at)
+        if step is None or bracket == (step["name"] is not None):
+            raise ValueError(f"not a JSON path: {path!r} (at character {at})")
+        if step["name"] is not None:
+            parts.append(step["name"])
+        elif step["index"] is not None:
+            parts.append(int(step["index"]))
+        else:
+            parts.append(json.loads(step["quoted"]))
+        at = step.end()
+    return tuple(parts)
+
+
+def locate(text: str, path: str, offset: int | None = None, *, key: bool = False) -> Position:
+    """Where the value at `path` starts in the JSON `text` (a string at its opening quote).
+
+    `offset` is a 0-based code point of the decoded string: then the place of that character (its length: the closing
+    quote). With `key`, the name of the member is meant instead of its value. A path may lead on through a string that
+    holds JSON, such as `…function.arguments.city`. What is not in the text is looked for as far as the path goes: the
+    nearest value around it. Raises ValueError for an offset beyond the string or text that is not JSON.
+    """
+    return position(text, _find(text, parse_path(path), offset, key))
+
+
+def _find(text: str, parts: Sequence[str | int], offset: int | None, key: bool) -> int:
+    at = _skip_space(text, 0)
+    for depth, part in enumerate(parts):
+        if text.startswith('"', at):
+            value, _ = _DECODER.raw_decode(text, at)
+            try:
+                inner = _find(value, parts[depth:], offset, key)
+            except (ValueError, RecursionError):
+                return at
+            return _character(text, at, inner)
+        found = _element(text, at, part) if isinstance(part, int) else _member(text, at, part)
+        if found is None:
+            return at
+        key_at, at = found
+        if key and depth == len(parts) - 1:
+            at = key_at
+    if offset is None or not text.startswith('"', at):
+        return at
+    return _character(text, at, offset)
+
+
+def _skip_space(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
+
+
+def _element(text: str, at: int, index: int) -> tuple[int, int] | None:
+    """Start of the element of the list at `at`, twice; None if it is no list or too short."""
+    if not text.startswith("[", at):
+        return None
+    at = _skip_space(text, at + 1)
+    while not text.startswith("]", at):
+        if index == 0:
+            return at, at
+        index -= 1
+        at = _skip_space(text, _DECODER.raw_decode(text, at)[1])
+        if text.startswith(",", at):
+            at = _skip_space(text, at + 1)
+    return None
+
+
+def _member(text: str, at: int, name: str) -> tuple[int, int] | None:
+    """Starts of the key and of the value of the last member called `name`; None if there is none."""
+    if not text.startswith("{", at):
+        return None
+    found = None
+    at = _skip_space(text, at + 1)
+    while not text.startswith("}", at):
+        key_at = at
+        key, at = _DECODER.raw_decode(text, at)
+        value_at = at = _skip_space(text, _skip_space(text, at) + 1)
+        if key == name:
+            found = key_at, value_at
+        at = _skip_space(text, _DECODER.raw_decode(text, at)[1])
+        if text.startswith(",", at):
+            at = _skip_space(text, at + 1)
+    return found
+
+
+def _character(text: str, at: int, offset: int) -> int:
+    """Index in `text` of the decoded character `offset` of the string whose opening quote is at `at`."""
+    index = at + 1
+    rest = offset
+    while rest > 0:
+        run = _CHARACTERS.match(text, index)
+        if run is None:
+            raise ValueError(f"offset {offset} is beyond the string")
+        if run[0][0] == "\\":
+            rest -= 1
+            index = run.end()
+        else:
+            step = min(rest, run.end() - index)
+            rest -= step
+            index += step
+    return index

@@ -1,24 +1,23 @@
 """Where a text can be cut so that its pieces tokenise by themselves.
 
-`tokenizers` first cuts a text at its added tokens (special tokens and others listed in `added_tokens`), then normalises,
-pre-tokenises and models every piece on its own (`AddedVocabulary::extract_and_normalize`). So the ids of a text are the
-ids of its segments one after another, when a segment begins at an added token. This module finds those places and says
-when a tokenizer leaves no such guarantee.
+`tokenizers` first cuts a text at its added tokens (special tokens and others listed in `added_tokens`), then
+normalises, pre-tokenises and models every piece on its own (`AddedVocabulary::extract_and_normalize`). So the ids of a
+text are the ids of its segments one after another, when a segment begins at an added token. This module finds those
+places and says when a tokenizer leaves no such guarantee.
 """
 
 from __future__ import annotations
 
 import json
-import os.path
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tokenizers
 
-# Pre-tokenizers that look at one piece and nothing else. Metaspace asks with `prepend_scheme: first` whether a piece
-# stands at offset 0 of its text; it may, because a segment other than the first begins with its added token, so the text
-# behind it is at offset 0 in neither reading.
+# Pre-tokenizers that look at one piece and nothing else. Metaspace with `prepend_scheme: first` also asks whether the
+# piece stands at offset 0 of its text; but every segment other than the first begins with an added token, so the text
+# behind it does so neither in the segment nor in the whole.
 _PIECEWISE_PRE_TOKENIZERS = frozenset(
     {
         "BertPreTokenizer",
@@ -106,12 +105,16 @@ def _any_of(words: Iterable[str]) -> str:
             optional = True
     branches = []
     for group in groups.values():
-        prefix = os.path.commonprefix(group)
-        tails = {word[len(prefix) :] for word in group}
-        branches.append(re.escape(prefix) + (_any_of(tails) if tails != {""} else ""))
+        shared = _shared_length(min(group), max(group))
+        tails = {word[shared:] for word in group}
+        branches.append(re.escape(group[0][:shared]) + (_any_of(tails) if tails != {""} else ""))
     if len(branches) == 1 and not optional:
         return branches[0]
     return f"(?:{'|'.join(branches)}){'?' if optional else ''}"
+
+
+def _shared_length(one: str, other: str) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _names(component: Any) -> set[str]:

@@ -10,14 +10,13 @@ from types import MappingProxyType
 from typing import Any
 
 import tokenizers
+from tokenizers import AddedToken
 
 from pkv_lint.prompt.errors import InputError, RenderError
 from pkv_lint.prompt.segments import Segmenter
 
 # Characters of text whose ids are kept. Prompts of one service are far smaller; the limit holds for endless traffic.
 _MEMO_CHARACTERS = 32 * 2**20
-
-_NAMED_SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Tokenizer:
@@ -28,78 +27,88 @@ class Tokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
-        self._segmenter = Segmenter.of(tokenizer)
+        self._frame = _take_frame(tokenizer)
+        self._segmenter = Segmenter.of(tokenizer) if self._frame else None
         self._memo = _Memo(_MEMO_CHARACTERS)
-        self._frame = _special_frame(tokenizer)
-        if self._frame is not None:
-            # With the frame known, all that post-processing could still do is to trim spaces off the offsets.
-            tokenizer.post_processor = None
         self.special_tokens: Mapping[str, str] = MappingProxyType(dict(special_tokens))
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
         """The tokenizer in a directory, or in a file. A file named tokenizer.json stands for its directory: what lies
         next to it (tokenizer_config.json, special_tokens_map.json) names the special tokens. Raises InputError."""
-        directory = path if path.is_dir() else path.parent
-        file = directory / "tokenizer.json" if path.is_dir() else path
+        file = path / "tokenizer.json" if path.is_dir() else path
         if not file.is_file():
-            raise InputError(
-                "no such tokenizer (wanted: a tokenizer.json, or a directory that holds one)", file=str(path)
-            )
+            wanted = "a tokenizer.json, or a directory that holds one"
+            raise InputError(f"no tokenizer there (wanted: {wanted})", file=str(path))
         try:
             tokenizer = tokenizers.Tokenizer.from_file(str(file))
         except Exception as error:  # `tokenizers` raises a bare Exception for whatever it cannot read
             raise InputError(f"not a tokenizer.json that can be used: {_one_line(error)}", file=str(file)) from None
         if file.name != "tokenizer.json":
             return cls(tokenizer, {})
-        return cls(tokenizer, _special_tokens(directory))
+        config = _read_config(file.parent)
+        if "pad_token" not in config and tokenizer.padding:
+            config["pad_token"] = tokenizer.padding["pad_token"]
+        special_tokens = _special_tokens(config)
+        try:
+            tokenizer.encode_special_tokens = bool(config.get("split_special_tokens"))
+            tokenizer.add_tokens(_configured_tokens(tokenizer, config, special_tokens))
+        except (TypeError, ValueError, AttributeError) as error:
+            file = file.with_name("tokenizer_config.json")
+            raise InputError(f"its tokens cannot be added: {_one_line(error)}", file=str(file)) from None
+        return cls(tokenizer, {name: _content(token) for name, token in special_tokens.items()})
 
     def encode(self, text: str, add_special_tokens: bool = False) -> array[int]:
         """The token ids of `text`, equal to what the whole text gives in one go.
 
-        `add_special_tokens` lets the tokenizer's post-processor add its own (a beginning-of-sequence token, most often).
+        `add_special_tokens` lets the tokenizer's post-processor add its own (most often one that begins a sequence).
         Raises RenderError for text that is not Unicode text (lone surrogates), as the server does.
         """
-        if add_special_tokens and self._frame is None:
-            return array("i", self._encoding(text, add_special_tokens=True).ids)
-        ids = array("i", self._frame[0]) if add_special_tokens and self._frame else array("i")
-        for segment in self._segmenter.segments(text) if self._segmenter else (text,):
-            known = self._memo.get(segment)
-            if known is None:
-                known = array("i", self._encoding(segment).ids)
-                self._memo.put(segment, known)
-            ids.extend(known)
-        if add_special_tokens and self._frame:
-            ids.extend(self._frame[1])
+        if self._frame is None:
+            return array("i", self._encoding(text, add_special_tokens).ids)
+        before, after = self._frame if add_special_tokens else ((), ())
+        ids = array("i", before)
+        for part in self._parts(self._segmenter.segments(text) if self._segmenter else [text]):
+            ids.extend(part)
+        ids.extend(after)
         return ids
 
     def offsets(self, text: str, add_special_tokens: bool = False) -> list[tuple[int, int]]:
         """The characters `[start, end)` of `text` that each token of `encode(text, add_special_tokens)` stands for.
 
-        Tokens that hold a part of one character name the whole character; added tokens of the post-processor are empty
-        spans. Costs a tokenisation of the whole text.
+        Tokens that hold a part of one character name the whole character; what the post-processor adds has an
+        empty span. Costs a tokenisation of the whole text.
         """
         if self._frame is None:
-            return list(self._encoding(text, add_special_tokens=add_special_tokens).offsets)
-        spans = list(self._encoding(text).offsets)
-        if not add_special_tokens:
-            return spans
-        before, after = self._frame
+            return list(self._encoding(text, add_special_tokens).offsets)
+        before, after = self._frame if add_special_tokens else ((), ())
+        spans = self._encoding(text, add_special_tokens=False).offsets
         return [(0, 0)] * len(before) + spans + [(len(text), len(text))] * len(after)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, special tokens included."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
-    def _encoding(self, text: str, add_special_tokens: bool = False) -> tokenizers.Encoding:
+    def _parts(self, segments: list[str]) -> list[array[int]]:
+        parts = [self._memo.get(segment) for segment in segments]
+        missing = list(dict.fromkeys(segment for segment, part in zip(segments, parts, strict=True) if part is None))
+        if missing:
+            try:
+                # Without the offsets, and on all cores: a half of the time even for one text on one core.
+                encodings = self._tokenizer.encode_batch_fast(missing, add_special_tokens=False)
+            except TypeError:
+                raise _not_unicode("".join(missing)) from None
+            fresh = {text: array("i", encoding.ids) for text, encoding in zip(missing, encodings, strict=True)}
+            for text, ids in fresh.items():
+                self._memo.put(text, ids)
+            return [fresh[text] if part is None else part for text, part in zip(segments, parts, strict=True)]
+        return [part for part in parts if part is not None]
+
+    def _encoding(self, text: str, add_special_tokens: bool) -> tokenizers.Encoding:
         try:
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        except (TypeError, UnicodeEncodeError):
-            place = next((i for i, c in enumerate(text) if "\ud800" <= c <= "\udfff"), None)
-            if place is None:
-                raise
-            message = f"the text holds a lone surrogate (U+{ord(text[place]):04X}), which no tokenizer accepts"
-            raise RenderError(message) from None
+        except TypeError:
+            raise _not_unicode(text) from None
 
 
 class _Memo:
@@ -128,39 +137,73 @@ class _Memo:
             self._characters += len(text)
 
 
-def _special_frame(tokenizer: tokenizers.Tokenizer) -> tuple[list[int], list[int]] | None:
-    """The ids that post-processing puts before and behind any text, or None when a probe does not show them."""
-    bare = tokenizer.encode("0", add_special_tokens=False).ids
-    full = tokenizer.encode("0", add_special_tokens=True).ids
-    places = [i for i in range(len(full) - len(bare) + 1) if full[i : i + len(bare)] == bare]
-    if len(places) != 1 or not bare:
-        return None
-    return full[: places[0]], full[places[0] + len(bare) :]
+def _take_frame(tokenizer: tokenizers.Tokenizer) -> tuple[list[int], list[int]] | None:
+    """The ids that post-processing puts before and behind any text.
 
-
-def _special_tokens(directory: Path) -> dict[str, str]:
-    """What transformers' `special_tokens_map` shows to a template: the set ones, as strings.
-
-    As `PreTrainedTokenizerBase._from_pretrained` (5.19) reads them: the seven standard names and every other key that ends
-    in `_token`; the named members of `extra_special_tokens` (or of the older `additional_special_tokens`) when that is an
-    object, none of a plain list. special_tokens_map.json overrides, but only beside a config without
-    `added_tokens_decoder`.
+    The post-processor is taken out: what it does beyond that is to cut spaces off the offsets. Where a probe does not
+    show the frame beyond doubt it stays in, and the answer is None.
     """
+    post_processor = tokenizer.post_processor
+    framed = tokenizer.encode("0", add_special_tokens=True).ids
+    unframed = tokenizer.encode("0", add_special_tokens=False).ids
+    tokenizer.post_processor = None
+    ids = tokenizer.encode("0").ids
+    starts = [start for start in range(len(framed) - len(ids) + 1) if framed[start : start + len(ids)] == ids]
+    if not ids or ids != unframed or len(starts) != 1:
+        tokenizer.post_processor = post_processor
+        return None
+    return framed[: starts[0]], framed[starts[0] + len(ids) :]
+
+
+_NAMED_SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def _read_config(directory: Path) -> dict[str, Any]:
+    """tokenizer_config.json as `PreTrainedTokenizerBase._from_pretrained` (transformers 5.19) sees it:
+    special_tokens_map.json overrides it, but only where it has no `added_tokens_decoder`."""
     config = _read_object(directory / "tokenizer_config.json")
     if "added_tokens_decoder" not in config:
         config |= _read_object(directory / "special_tokens_map.json")
-    extra = config.get("extra_special_tokens") or config.get("additional_special_tokens")
-    named = {key: value for key, value in config.items() if key in _NAMED_SPECIAL_TOKENS or key.endswith("_token")}
-    if isinstance(extra, dict):
-        named |= extra
-    return {key: content for key, value in named.items() if (content := _content(value)) is not None}
+    if not config.get("extra_special_tokens"):
+        config["extra_special_tokens"] = config.get("additional_special_tokens") or []
+    return config
 
 
-def _content(token: object) -> str | None:
+def _special_tokens(config: dict[str, Any]) -> dict[str, str | dict[str, Any]]:
+    """The set entries of transformers' `special_tokens_map`, in its order: the seven standard names, further keys that
+    end in `_token`, and the members of `extra_special_tokens` when that is an object (those of a list have no names)."""
+    extra = config["extra_special_tokens"]
+    further = {key: value for key, value in config.items() if key.endswith("_token")}
+    named = dict.fromkeys(_NAMED_SPECIAL_TOKENS) | further | (extra if isinstance(extra, dict) else {})
+    return {name: token for name, token in named.items() if isinstance(token, str | dict)}
+
+
+def _configured_tokens(
+    tokenizer: tokenizers.Tokenizer, config: dict[str, Any], special_tokens: dict[str, str | dict[str, Any]]
+) -> list[AddedToken]:
+    """What transformers adds to the vocabulary of tokenizer.json at load (`TokenizersBackend.__init__`): tokens of
+    `added_tokens_decoder` with other flags, then special tokens that are none there."""
+    known = tokenizer.get_added_tokens_decoder().values()
+    decoder = config.get("added_tokens_decoder") or {}
+    declared = [AddedToken(**decoder[key]) for key in sorted(decoder, key=int)]
+    same = {repr(token) for token in known}
+    tokens = [token for token in declared if repr(token) not in same]
+    contents = {token.content for token in (*known, *tokens)}
+    extra = config["extra_special_tokens"]
+    for token in (*special_tokens.values(), *(extra if isinstance(extra, list) else ())):
+        if (content := _content(token)) not in contents:
+            flags = {} if isinstance(token, str) else {key: token[key] for key in token if key in _FLAGS}
+            tokens.append(AddedToken(content, special=True, **flags))
+            contents.add(content)
+    return tokens
+
+
+_FLAGS = frozenset({"lstrip", "normalized", "rstrip", "single_word"})
+
+
+def _content(token: str | dict[str, Any]) -> str:
     """The text of a special token, written as a string or as an object (`AddedToken`)."""
-    if isinstance(token, dict):
-        token = token.get("content")
-    return token if isinstance(token, str) else None
+    return token if isinstance(token, str) else str(token["content"])
 
 
 def _read_object(file: Path) -> dict[str, Any]:
@@ -174,6 +217,12 @@ def _read_object(file: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError("not a JSON object", file=str(file))
     return value
+
+
+def _not_unicode(text: str) -> RenderError:
+    """For what `tokenizers` refuses: a str that UTF-8 cannot encode."""
+    surrogate = next((character for character in text if "\ud800" <= character <= "\udfff"), "\ud800")
+    return RenderError(f"the prompt holds a lone surrogate (U+{ord(surrogate):04X}), which is not Unicode text")
 
 
 def _one_line(error: Exception) -> str:

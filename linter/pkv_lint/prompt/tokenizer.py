@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -89,6 +90,12 @@ class Tokenizer:
         """The text of `ids`, special tokens included."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
+    def without_special_tokens(self) -> Tokenizer:
+        """The same vocabulary with no special tokens for a template to print: for one that belongs to another model."""
+        other = copy(self)
+        other.special_tokens = MappingProxyType({})
+        return other
+
     def _parts(self, segments: list[str]) -> list[array[int]]:
         parts = [self._memo.get(segment) for segment in segments]
         missing = list(dict.fromkeys(segment for segment, part in zip(segments, parts, strict=True) if part is None))
@@ -171,7 +178,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
 
 def _special_tokens(config: dict[str, Any]) -> dict[str, str | dict[str, Any]]:
     """The set entries of transformers' `special_tokens_map`, in its order: the seven standard names, further keys that
-    end in `_token`, and the members of `extra_special_tokens` when that is an object (those of a list have no names)."""
+    end in `_token`, and the members of `extra_special_tokens` when that is an object (a list gives no names)."""
     extra = config["extra_special_tokens"]
     further = {key: value for key, value in config.items() if key.endswith("_token")}
     named = dict.fromkeys(_NAMED_SPECIAL_TOKENS) | further | (extra if isinstance(extra, dict) else {})

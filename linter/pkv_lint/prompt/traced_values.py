@@ -1,0 +1,191 @@
+"""JSON values whose strings, names and numbers remember where they stand in a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pkv_lint.prompt.origin import COMPUTED, Source
+from pkv_lint.prompt.source import format_path, join_path, parse_path
+from pkv_lint.prompt.traced import Traced, concat, separated, trace, written
+
+CONSTANTS: Mapping[Any, str] = {True: "true", False: "false", None: "null"}
+
+
+class TracedInt(int):
+    """A number that prints as traced text; arithmetic makes plain numbers of it."""
+
+    printed: Traced
+
+    def __str__(self) -> Traced:
+        return respelled(self.printed, int.__repr__(self))
+
+
+class TracedFloat(float):
+    """See TracedInt."""
+
+    printed: Traced
+
+    def __str__(self) -> Traced:
+        return respelled(self.printed, float.__repr__(self))
+
+
+class TracedDict(dict[Any, Any]):
+    """`syntax` is the source of the braces and separators that are written for it, `constants` the text of members that
+    are true, false or null (values of these types cannot carry it)."""
+
+    __slots__ = ("constants", "syntax")
+    constants: dict[Any, Traced]
+    syntax: Source
+
+    def __init__(self, members: Mapping[Any, Any], syntax: Source, constants: dict[Any, Traced]) -> None:
+        super().__init__(members)
+        self.syntax = syntax
+        self.constants = constants
+
+
+class TracedList(list[Any]):
+    """See TracedDict; `constants` are by index."""
+
+    __slots__ = ("constants", "syntax")
+    constants: dict[Any, Traced]
+    syntax: Source
+
+    def __init__(self, items: list[Any], syntax: Source, constants: dict[Any, Traced]) -> None:
+        super().__init__(items)
+        self.syntax = syntax
+        self.constants = constants
+
+
+def trace_value(value: Any, path: str) -> Any:
+    """A deep copy of a JSON value that stands at `path`, with strings and names `Traced` and numbers that print so."""
+    if isinstance(value, str):
+        return trace(value, Source("value", path))
+    if isinstance(value, dict):
+        members: dict[Any, Any] = {}
+        constants: dict[Any, Traced] = {}
+        for key, child in value.items():
+            place = member_path(path, key)
+            name = trace(key, Source("key", place)) if isinstance(key, str) else key
+            if child is None or isinstance(child, bool):
+                members[name] = child
+                constants[name] = trace(CONSTANTS[child], Source("value", place))
+            else:
+                members[name] = trace_value(child, place)
+        return TracedDict(members, Source("syntax", path), constants)
+    if isinstance(value, list):
+        items = [trace_value(child, f"{path}[{i}]") for i, child in enumerate(value)]
+        constants = {
+            i: trace(CONSTANTS[child], Source("value", f"{path}[{i}]"))
+            for i, child in enumerate(value)
+            if child is None or isinstance(child, bool)
+        }
+        return TracedList(items, Source("syntax", path), constants)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return traced_number(value, trace(repr(value), Source("value", path)))
+    return value
+
+
+def traced_number(value: int | float, printed: Traced) -> int | float:
+    number: Any = TracedInt(value) if isinstance(value, int) else TracedFloat(value)
+    number.printed = printed
+    return number  # type: ignore[no-any-return]
+
+
+def retrace(shaped: Any, original: Any) -> Any:
+    """A copy of the plain value `shaped`, a reshaped form of `original`, with the traced parts of `original` in it.
+
+    Members and items that are where they were and equal what they were become the traced ones; a member under another
+    name is found by its value. The rest stays plain.
+    """
+    if isinstance(shaped, str):
+        return original if isinstance(original, str) and original == shaped else shaped
+    if isinstance(shaped, dict) and isinstance(original, dict):
+        names = {name: name for name in original}
+        moved = [value for name, value in original.items() if name not in shaped and isinstance(value, str)]
+        members = {}
+        for name, value in shaped.items():
+            if name in original:
+                members[names[name]] = retrace(value, original[name])
+            else:
+                members[name] = next((other for other in moved if other == value), value)
+        constants = {name: text for name, text in getattr(original, "constants", {}).items() if name in members}
+        return TracedDict(members, syntax_of(original), constants)
+    if isinstance(shaped, list) and isinstance(original, list) and len(shaped) == len(original):
+        items = [retrace(value, other) for value, other in zip(shaped, original, strict=True)]
+        return TracedList(items, syntax_of(original), getattr(original, "constants", {}))
+    if (type(shaped), type(original)) in ((int, TracedInt), (float, TracedFloat)):
+        return original if shaped == original else shaped
+    return shaped
+
+
+def syntax_of(container: Any) -> Source:
+    """What braces and separators of a dict or list were written for: itself, or, when it was put together from parts of
+    a request, the smallest value there that holds all the parts."""
+    if isinstance(container, (TracedDict, TracedList)):
+        return container.syntax
+    paths = list(_owners(container))
+    return Source("syntax", common_path(paths)) if paths else COMPUTED
+
+
+def _owners(container: Any) -> Iterator[str]:
+    """For each member or item from the request the path of the container it stands in there (if it is so placed)."""
+    members = isinstance(container, dict)
+    for key, child in container.items() if members else enumerate(container):
+        if isinstance(key, Traced) and key._runs and key._runs[0][0].kind == "key":
+            yield key._runs[0][0].where.removesuffix(format_path((str(key),))).removesuffix(".")
+            continue
+        where = path_of(child)
+        if where is not None:
+            step = format_path((str(key) if members else key,))
+            inside = where.endswith(step) and (
+                step.startswith("[") or where in (step, f"{where[: -len(step) - 1]}.{step}")
+            )
+            yield where[: len(where) - len(step)].removesuffix(".") if inside else where
+
+
+def path_of(value: Any) -> str | None:
+    """The path in the request of a traced value; None for anything else."""
+    if isinstance(value, (TracedInt, TracedFloat)):
+        value = value.printed
+    if isinstance(value, Traced):
+        return next((run[0].where for run in value._runs if run[0].kind in ("value", "syntax", "key")), None)
+    if isinstance(value, (dict, list, tuple)):
+        source = syntax_of(value)
+        return source.where if source.kind == "syntax" else None
+    return None
+
+
+def common_path(paths: list[str]) -> str:
+    """The path of the smallest value that holds the values at all these paths."""
+    first = paths[0]
+    if all(path == first for path in paths):
+        return first
+    steps = [parse_path(path) for path in paths]
+    shared = 0
+    while all(len(path) > shared and path[shared] == steps[0][shared] for path in steps):
+        shared += 1
+    return format_path(steps[0][:shared])
+
+
+def member_path(path: str, key: object) -> str:
+    return join_path(path, format_path((str(key),)))
+
+
+def respelled(text: Traced, spelled: str) -> Traced:
+    """`spelled`, another spelling of `text`, with its origins."""
+    if len(spelled) == len(text):
+        return text if spelled == text else Traced(spelled, text._ends, text._runs)
+    source, offset, _ = text._runs[0]
+    return written(spelled, source, offset)
+
+
+def join(separator: str, parts: Iterable[str]) -> str:
+    """`separator.join(parts)`; a separator without origins was written for the value that holds the parts."""
+    parts = list(parts)
+    if not any(isinstance(part, Traced) for part in parts):
+        return separator.join(parts)
+    if not isinstance(separator, Traced):
+        paths = [path for path in map(path_of, parts) if path is not None]
+        separator = written(separator, Source("syntax", common_path(paths)) if paths else COMPUTED)
+    return concat(separated(separator, parts))

@@ -36,24 +36,24 @@ class Position:
     column: int
 
 
-def decode(data: bytes, file: str | None = None) -> str:
-    """The text of a UTF-8 file, without its byte order mark. Raises InputError (PKV901) at a bad byte."""
-    if data.startswith(codecs.BOM_UTF8):
-        data = data[3:]
-    elif data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)) or b"\0" in data[:4]:
-        raise InputError("is UTF-16 or UTF-32, not UTF-8; save it as UTF-8", file=file, line=1, column=1, code="PKV901")
+def decode(data: bytes, file: str | None = None, first_line: int = 1) -> str:
+    """The text of UTF-8 bytes, without a byte order mark. Raises InputError (PKV901) at a bad byte.
+
+    `first_line` is the line of the file that the bytes start on.
+    """
+    check_encoding(data, file)
     try:
-        return data.decode()
+        return data.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
-        before = data[: error.start].decode()
-        place = position(before, len(before))
-        raise InputError(
-            f"byte 0x{data[error.start]:02x} is not UTF-8",
-            file=file,
-            line=place.line,
-            column=place.column,
-            code="PKV901",
-        ) from None
+        before = error.object[: error.start].decode()
+        message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
+        raise syntax_error(message, before, len(before), file, first_line) from None
+
+
+def check_encoding(data: bytes, file: str | None = None) -> None:
+    """Raises InputError (PKV901) when the first bytes of a file show UTF-16 or UTF-32 (JSON has no zero bytes)."""
+    if b"\0" in data[:4] or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise syntax_error("is UTF-16 or UTF-32, not UTF-8; save it as UTF-8", "", 0, file)
 
 
 def parse(text: str, file: str | None = None, first_line: int = 1) -> Any:
@@ -61,22 +61,42 @@ def parse(text: str, file: str | None = None, first_line: int = 1) -> Any:
 
     `first_line` is the line of the file that the text starts on. Raises InputError (PKV901) with line and column.
     """
+    value, end = parse_value(text, skip_space(text, 0), file, first_line)
+    end = skip_space(text, end)
+    if end < len(text):
+        raise syntax_error("not valid JSON: extra data behind the value", text, end, file, first_line)
+    return value
+
+
+def parse_value(text: str, at: int, file: str | None = None, first_line: int = 1) -> tuple[Any, int]:
+    """The JSON value that starts at the code point `at`, and where it ends. Raises as `parse` does."""
     try:
-        return json.loads(text)
+        return _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
         message, at = f"not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.pos
     except RecursionError:
-        message, at = "not valid JSON: nested too deeply", _deepest(text)
+        message, at = "not valid JSON: nested too deeply", _deepest(text, at)
     except ValueError:
         # int() refuses more digits than sys.get_int_max_str_digits() (a server in Python refuses the request as well).
-        message, at = f"a number has more than {sys.get_int_max_str_digits()} digits", _longest_number(text)
+        message, at = f"a number has more than {sys.get_int_max_str_digits()} digits", _longest_number(text, at)
+    raise syntax_error(message, text, at, file, first_line)
+
+
+def syntax_error(message: str, text: str, at: int, file: str | None = None, first_line: int = 1) -> InputError:
+    """The error (PKV901) that `text` is not JSON at the code point `at`."""
     place = position(text, at)
-    raise InputError(message, file=file, line=first_line + place.line - 1, column=place.column, code="PKV901")
+    return InputError(message, file=file, line=first_line + place.line - 1, column=place.column, code="PKV901")
 
 
-def _deepest(text: str) -> int:
-    depth = deepest = at = 0
-    for token in _TOKEN.finditer(text):
+def skip_space(text: str, at: int) -> int:
+    """Where the white space of JSON that starts at `at` ends."""
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
+
+
+def _deepest(text: str, at: int) -> int:
+    depth = deepest = 0
+    for token in _TOKEN.finditer(text, at):
         if token[0] in "[{":
             depth += 1
             if depth > deepest:
@@ -86,10 +106,10 @@ def _deepest(text: str) -> int:
     return at
 
 
-def _longest_number(text: str) -> int:
-    tokens = (token for token in _TOKEN.finditer(text) if token[0][0] in "-0123456789")
+def _longest_number(text: str, at: int) -> int:
+    tokens = (token for token in _TOKEN.finditer(text, at) if token[0][0] in "-0123456789")
     longest = max(tokens, key=lambda token: len(token[0]), default=None)
-    return longest.start() if longest else 0
+    return longest.start() if longest else at
 
 
 def position(text: str, index: int) -> Position:
@@ -109,6 +129,11 @@ def format_path(parts: Sequence[str | int]) -> str:
             # Half a surrogate pair cannot be printed, so it stays an escape.
             out.append(f"[{json.dumps(part, ensure_ascii=any(0xD800 <= ord(char) < 0xE000 for char in part))}]")
     return "".join(out)
+
+
+def join_path(outer: str, inner: str) -> str:
+    """The path of the value at `inner` in the value at `outer`."""
+    return outer + inner if not outer or not inner or inner.startswith("[") else f"{outer}.{inner}"
 
 
 def parse_path(path: str) -> tuple[str | int, ...]:
@@ -145,7 +170,7 @@ def locate(text: str, path: str, offset: int | None = None, *, key: bool = False
 
 
 def _find(text: str, parts: Sequence[str | int], offset: int | None, key: bool) -> int:
-    at = _skip_space(text, 0)
+    at = skip_space(text, 0)
     for depth, part in enumerate(parts):
         if text.startswith('"', at):
             value, _ = _DECODER.raw_decode(text, at)
@@ -165,23 +190,18 @@ def _find(text: str, parts: Sequence[str | int], offset: int | None, key: bool) 
     return _character(text, at, offset)
 
 
-def _skip_space(text: str, at: int) -> int:
-    space = _SPACE.match(text, at)
-    return space.end() if space else at
-
-
 def _element(text: str, at: int, index: int) -> tuple[int, int] | None:
     """Start of the element of the list at `at`, twice; None if it is no list or too short."""
     if not text.startswith("[", at):
         return None
-    at = _skip_space(text, at + 1)
+    at = skip_space(text, at + 1)
     while not text.startswith("]", at):
         if index == 0:
             return at, at
         index -= 1
-        at = _skip_space(text, _DECODER.raw_decode(text, at)[1])
+        at = skip_space(text, _DECODER.raw_decode(text, at)[1])
         if text.startswith(",", at):
-            at = _skip_space(text, at + 1)
+            at = skip_space(text, at + 1)
     return None
 
 
@@ -190,16 +210,16 @@ def _member(text: str, at: int, name: str) -> tuple[int, int] | None:
     if not text.startswith("{", at):
         return None
     found = None
-    at = _skip_space(text, at + 1)
+    at = skip_space(text, at + 1)
     while not text.startswith("}", at):
         key_at = at
         key, at = _DECODER.raw_decode(text, at)
-        value_at = at = _skip_space(text, _skip_space(text, at) + 1)
+        value_at = at = skip_space(text, skip_space(text, at) + 1)
         if key == name:
             found = key_at, value_at
-        at = _skip_space(text, _DECODER.raw_decode(text, at)[1])
+        at = skip_space(text, _DECODER.raw_decode(text, at)[1])
         if text.startswith(",", at):
-            at = _skip_space(text, at + 1)
+            at = skip_space(text, at + 1)
     return found
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import tokenizers
@@ -37,10 +38,11 @@ _PIECEWISE_PRE_TOKENIZERS = frozenset(
 class Segmenter:
     """Cuts texts in front of added tokens."""
 
-    __slots__ = ("_scans",)
+    __slots__ = ("_first", "_second")
 
-    def __init__(self, scans: list[tuple[re.Pattern[str], frozenset[str]]]) -> None:
-        self._scans = scans
+    def __init__(self, first: _Scan, second: _Scan | None) -> None:
+        self._first = first
+        self._second = second
 
     @classmethod
     def of(cls, tokenizer: tokenizers.Tokenizer) -> Segmenter | None:
@@ -50,37 +52,47 @@ class Segmenter:
         if not _names(tokenizer.pre_tokenizer) <= _PIECEWISE_PRE_TOKENIZERS:
             return None
         added = tokenizer.get_added_tokens_decoder().values()
-        # Tokens with `normalized` are looked for in the normalised pieces that the first scan leaves, which is the text
-        # itself only where nothing is normalised. Elsewhere they stay inside their segment.
-        passes = [[token for token in added if not token.normalized]]
-        if not _names(tokenizer.normalizer):
-            passes.append([token for token in added if token.normalized])
+        verbatim = [token for token in added if not token.normalized]
+        normalized = [token for token in added if token.normalized]
+        # Tokens with `normalized` are looked for in the normalised pieces that the scan for the others leaves. Those
+        # pieces are known where nothing is normalised and no flag moves their ends; elsewhere they stay uncut.
+        known = not _names(tokenizer.normalizer) and not any(
+            token.lstrip or token.rstrip or token.single_word for token in verbatim
+        )
         try:
-            scans = [
-                (re.compile(_any_of(token.content for token in tokens)), cuts)
-                for tokens in passes
-                if (cuts := frozenset(token.content for token in tokens if _is_cut(token)))
-            ]
+            first = _Scan(verbatim)
+            second = _Scan(normalized) if normalized and known else None
         except RecursionError:  # thousands of tokens, each the beginning of the next
             return None
-        return cls(scans) if scans else None
+        return cls(first, second) if first.cuts or second else None
 
     def segments(self, text: str) -> list[str]:
         """`text` in pieces whose ids, one after another, are the ids of `text`. Empty for an empty text."""
-        pieces = [text] if text else []
-        for pattern, cuts in self._scans:
-            pieces = [part for piece in pieces for part in _cut(piece, pattern, cuts)]
-        return pieces
+        starts = [0]
+        piece = 0
+        for match in self._first.pattern.finditer(text):
+            start = match.start()
+            if self._second:
+                starts.extend(self._second.starts(text, piece, start))
+                piece = match.end()
+            if match.group() in self._first.cuts:
+                starts.append(start)
+        if self._second:
+            starts.extend(self._second.starts(text, piece, len(text)))
+        return [text[start:end] for start, end in pairwise((*starts, len(text))) if start < end]
 
 
-def _cut(text: str, pattern: re.Pattern[str], cuts: frozenset[str]) -> Iterator[str]:
-    start = 0
-    for match in pattern.finditer(text):
-        position = match.start()
-        if position > start and match.group() in cuts:
-            yield text[start:position]
-            start = position
-    yield text[start:] if start else text
+class _Scan:
+    """One scan for added tokens: the longest one at the leftmost place, as `tokenizers` has it."""
+
+    __slots__ = ("cuts", "pattern")
+
+    def __init__(self, tokens: list[tokenizers.AddedToken]) -> None:
+        self.pattern = re.compile(_any_of(token.content for token in tokens) if tokens else "(?!)")
+        self.cuts = frozenset(token.content for token in tokens if _is_cut(token))
+
+    def starts(self, text: str, start: int, end: int) -> list[int]:
+        return [match.start() for match in self.pattern.finditer(text, start, end) if match.group() in self.cuts]
 
 
 def _is_cut(token: tokenizers.AddedToken) -> bool:

@@ -54,7 +54,7 @@ class Tokenizer:
         try:
             tokenizer.encode_special_tokens = bool(config.get("split_special_tokens"))
             tokenizer.add_tokens(_configured_tokens(tokenizer, config, special_tokens))
-        except (TypeError, ValueError, AttributeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             file = file.with_name("tokenizer_config.json")
             raise InputError(f"its tokens cannot be added: {_one_line(error)}", file=str(file)) from None
         return cls(tokenizer, {name: _content(token) for name, token in special_tokens.items()})
@@ -80,10 +80,15 @@ class Tokenizer:
         Tokens that hold a part of one character name the whole character; what the post-processor adds has an
         empty span. Costs a tokenisation of the whole text.
         """
-        if self._frame is None:
-            return list(self._encoding(text, add_special_tokens).offsets)
-        before, after = self._frame if add_special_tokens else ((), ())
-        spans = self._encoding(text, add_special_tokens=False).offsets
+        encoding = self._encoding(text, add_special_tokens and self._frame is None)
+        spans = encoding.offsets
+        end = len(text)
+        for place in reversed(range(len(spans))):
+            # What normalisation dropped or joined to the character in front (NFC: a combining mark) is in no span.
+            last, spans[place] = spans[place], (spans[place][0], max(spans[place][1], end))
+            if place and spans[place - 1] != last:
+                end = last[0]
+        before, after = self._frame if add_special_tokens and self._frame else ((), ())
         return [(0, 0)] * len(before) + spans + [(len(text), len(text))] * len(after)
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -44,7 +44,9 @@ class RenderError(PkvError):
     in the request as a JSON path (None when the whole request is meant), `from_template` whether the chat template itself
     refused (or failed on) it rather than the request validation."""
 
-    def __init__(self, message: str, *, path: str | None = None, status: int = 400, from_template: bool = False) -> None:
+    def __init__(
+        self, message: str, *, path: str | None = None, status: int = 400, from_template: bool = False
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.path = path

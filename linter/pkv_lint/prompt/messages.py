@@ -38,8 +38,26 @@ MEDIA_PARTS: Mapping[str, str] = {
 }
 """Part types that are media, and what a template sees of them."""
 KNOWN_PART_MEMBERS = frozenset(
-    "audio_embeds audio_url closed data file image_embeds image_pil image_url input_audio name "
-    "prompt_cache_breakpoint refusal text thinking type uuid video_embeds video_url".split()
+    [
+        "audio_embeds",
+        "audio_url",
+        "closed",
+        "data",
+        "file",
+        "image_embeds",
+        "image_pil",
+        "image_url",
+        "input_audio",
+        "name",
+        "prompt_cache_breakpoint",
+        "refusal",
+        "text",
+        "thinking",
+        "type",
+        "uuid",
+        "video_embeds",
+        "video_url",
+    ]
 )
 SUPPORTED_PARTS = sorted([*TEXT_PARTS, *MEDIA_PARTS, "prompt_embeds", "tool_reference"])
 

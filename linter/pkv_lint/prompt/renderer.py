@@ -13,7 +13,7 @@ from . import anthropic, responses
 from .content_format import content_format
 from .deployment import Deployment
 from .environment import Template, compile_template
-from .errors import InputError, RenderError
+from .errors import RenderError
 from .messages import ContentFormat, conversation, join, without_developer
 from .origin import COMPUTED, Origin
 from .prompt import Prompt
@@ -24,8 +24,21 @@ from .validation import refused, validated
 
 CONTINUE_MARKER = "CONTINUE_FINAL_MESSAGE_TAG "
 HF_PARAMETERS = frozenset(
-    "self conversation tools documents add_generation_prompt continue_final_message padding truncation max_length "
-    "return_tensors return_dict return_assistant_tokens_mask tokenizer_kwargs".split()
+    [
+        "self",
+        "conversation",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "continue_final_message",
+        "padding",
+        "truncation",
+        "max_length",
+        "return_tensors",
+        "return_dict",
+        "return_assistant_tokens_mask",
+        "tokenizer_kwargs",
+    ]
 )
 """Parameters of transformers' `apply_chat_template`: a request may pass them, no template variable comes of them."""
 NOT_A_TEMPLATE_VARIABLE = HF_PARAMETERS | {"chat_template", "tokenize"}
@@ -122,7 +135,7 @@ class Renderer:
         if not isinstance(request, Mapping):
             raise RenderError("a request is a JSON object")
         api = api or api_of(request)
-        chat = self._chat_body(request, api)
+        chat = self.chat_body(request, api)
         body = validated(chat)
         prepared = ChatRequest.of(body, self.deployment)
         if prepared.prompt_token_ids is not None:
@@ -140,7 +153,9 @@ class Renderer:
 
         return Prompt(text, ids, approximate=self.approximate, trace=trace, offsets=offsets)
 
-    def _chat_body(self, request: Mapping[str, Any], api: str) -> Mapping[str, Any]:
+    def chat_body(self, request: Mapping[str, Any], api: str | None = None) -> Mapping[str, Any]:
+        """The body in chat-completions form, whichever API it was written for."""
+        api = api or api_of(request)
         if api == "messages":
             return anthropic.to_chat(dict(request))
         if api == "responses":
@@ -177,7 +192,7 @@ class Renderer:
         """Render once more with every character followed, and check that nothing but the origins is new."""
         from .provenance import origins, retrace, trace_value
 
-        chat = self._chat_body(trace_value(request, ""), api)
+        chat = self.chat_body(trace_value(request, ""), api)
         prepared = ChatRequest.of(retrace(body, chat), self.deployment)
         traced = self._template(prepared).traced_text(prepared, self, now)
         if traced != text:

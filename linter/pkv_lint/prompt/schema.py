@@ -402,9 +402,9 @@ def refusal(error: ValidationError, body: Mapping[str, Any], place: tuple[str | 
     value: Any = body
     location = (*place, *first["loc"])
     for step in location:
-        if isinstance(value, list) and isinstance(step, int) and step < len(value):
-            value = value[step]
-        elif isinstance(value, dict) and isinstance(step, str) and step in value:
+        if (isinstance(value, list) and isinstance(step, int) and step < len(value)) or (
+            isinstance(value, dict) and isinstance(step, str) and step in value
+        ):
             value = value[step]
         elif not (first["type"] == "missing" and step is location[-1]):
             continue  # the name of a union member

@@ -49,10 +49,33 @@ FLAGS = (
 )
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 TYPED_ELSEWHERE = frozenset(
-    "logit_bias response_format stop stream_options tools tool_choice reasoning_effort use_beam_search length_penalty "
-    "stop_token_ids include_stop_str_in_output min_tokens skip_special_tokens spaces_between_special_tokens "
-    "truncation_side logprob_token_ids allowed_token_ids bad_words documents chat_template_kwargs media_io_kwargs "
-    "mm_processor_kwargs priority request_id kv_transfer_params".split()
+    [
+        "logit_bias",
+        "response_format",
+        "stop",
+        "stream_options",
+        "tools",
+        "tool_choice",
+        "reasoning_effort",
+        "use_beam_search",
+        "length_penalty",
+        "stop_token_ids",
+        "include_stop_str_in_output",
+        "min_tokens",
+        "skip_special_tokens",
+        "spaces_between_special_tokens",
+        "truncation_side",
+        "logprob_token_ids",
+        "allowed_token_ids",
+        "bad_words",
+        "documents",
+        "chat_template_kwargs",
+        "media_io_kwargs",
+        "mm_processor_kwargs",
+        "priority",
+        "request_id",
+        "kv_transfer_params",
+    ]
 )
 SALT_LENGTH = 128
 

@@ -1,0 +1,115 @@
+"""From requests to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import entry_points
+
+from .causes import replay
+from .facts import Facts
+from .findings import Finding
+from .prompt.errors import InputError, RenderError
+from .prompt.renderer import Renderer
+from .prompt.traffic import TrafficLine
+from .rule_api import Rule
+from .turns import Refused, Turn, read_turns
+
+DEFAULT_BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The findings of one traffic, worst first, and what they are about. `unusable` are lines that could not be judged
+    (PKV901 and PKV902)."""
+
+    findings: tuple[Finding, ...]
+    unusable: tuple[Finding, ...]
+    facts: Facts
+
+    @property
+    def cached_tokens(self) -> int:
+        return sum(item.hit for item in self.facts.replayed)
+
+
+def load_rules() -> list[Rule]:
+    """The rules of all installed packages, by code. Raises InputError when two claim one code."""
+    rules: dict[str, Rule] = {}
+    for entry in entry_points(group="pkv.rules"):
+        for rule in entry.load()():
+            if rules.setdefault(rule.CODE, rule) is not rule:
+                raise InputError(f"two installed rules have the code {rule.CODE}")
+    return [rules[code] for code in sorted(rules)]
+
+
+def lint_traffic(
+    lines: Iterable[TrafficLine | InputError],
+    renderer: Renderer,
+    *,
+    block_size: int = DEFAULT_BLOCK_SIZE,
+    rules: Sequence[Rule] | None = None,
+    now: datetime | None = None,
+) -> Report:
+    """Judge the requests of one traffic together, in their order."""
+    turns: list[Turn] = []
+    refused: list[Finding] = []
+    unusable: list[Finding] = []
+    for item in read_turns(lines, renderer, now or datetime.now()):
+        if isinstance(item, Turn):
+            turns.append(item)
+        elif isinstance(item, Refused):
+            (refused if item.error.from_template else unusable).append(refusal(item.line, item.error))
+        else:
+            unusable.append(bad_line(item))
+    facts = Facts(list(replay(turns, renderer, block_size)), renderer, block_size)
+    findings = [*refused]
+    for rule in load_rules() if rules is None else rules:
+        findings += rule.check(facts)
+    findings.sort(key=lambda finding: finding.order)
+    return Report(tuple(findings), tuple(unusable), facts)
+
+
+def refusal(line: TrafficLine, error: RenderError) -> Finding:
+    """The server would not answer this request: PKV903 when its template refuses, PKV902 when its validation does."""
+    path, place = error.path, (line.line, line.column)
+    if path is not None:
+        try:
+            position = line.locate(path)
+            place = (position.line, position.column)
+        except (InputError, LookupError, ValueError):
+            pass
+    return Finding(
+        code="PKV903" if error.from_template else "PKV902",
+        name="template-refuses-request" if error.from_template else "invalid-request",
+        severity="error",
+        message=" ".join(error.message.split()),
+        file=line.file,
+        line=place[0],
+        column=place[1],
+        request=line.index,
+        path=path,
+        span=None,
+        requests_affected=1,
+        tokens_lost=0,
+        blame="template" if error.from_template else "input",
+        evidence={"status": error.status},
+    )
+
+
+def bad_line(error: InputError) -> Finding:
+    return Finding(
+        code=error.code or "PKV901",
+        name="invalid-request" if error.code == "PKV902" else "invalid-json",
+        severity="error",
+        message=error.message,
+        file=error.file or "",
+        line=error.line or 0,
+        column=error.column or 0,
+        request=None,
+        path=error.path,
+        span=None,
+        requests_affected=1,
+        tokens_lost=0,
+        blame="input",
+    )

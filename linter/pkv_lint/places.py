@@ -1,0 +1,59 @@
+"""Where in a file the user finds what a finding blames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .changes import reached
+from .prompt.errors import InputError
+from .prompt.renderer import Renderer
+from .prompt.source import parse_path
+from .turns import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`path` and `span` in the body as it was sent, `line` and `column` of its first character in `file`."""
+
+    file: str
+    line: int
+    column: int
+    path: str | None
+    span: tuple[int, int] | None
+
+
+def place_of(turn: Turn, path: str | None, span: tuple[int, int] | None, renderer: Renderer) -> Place:
+    """The place of a path (and span) of a request's chat form. Falls back to the start of the request where the value
+    itself is not in the file (it was taken away, or made by a conversion)."""
+    line = turn.line
+    if path is not None and turn.chat is not line.request and line.request is not None:
+        path, span = sent_path(turn, path, span, renderer)
+    if path is not None:
+        try:
+            position = line.locate(path, span[0] if span else None)
+            return Place(line.file, position.line, position.column, path, span)
+        except (InputError, LookupError, ValueError):
+            pass
+    return Place(line.file, line.line, line.column, path, span)
+
+
+def sent_path(
+    turn: Turn, path: str, span: tuple[int, int] | None, renderer: Renderer
+) -> tuple[str | None, tuple[int, int] | None]:
+    """The path in a Messages or Responses body that a path of its chat form came from."""
+    from .prompt.provenance import origins, trace_value
+
+    assert turn.line.request is not None
+    chat = renderer.chat_body(trace_value(turn.line.request, ""), turn.line.api)
+    value = reached(chat, parse_path(path))
+    while isinstance(value, (dict, list)) and value:
+        value = next(iter(value.values() if isinstance(value, dict) else value))
+    if not isinstance(value, str):
+        return path, span
+    for origin in origins(value):
+        if origin.path is not None and (span is None or origin.start <= span[0] < origin.end):
+            if span is None:
+                return origin.path, None
+            start = origin.offset + (span[0] - origin.start if origin.linear else 0)
+            return origin.path, (start, start + min(span[1], origin.end) - span[0])
+    return path, span

@@ -1,0 +1,99 @@
+"""What a rule may use: the facts it is given and the finding it makes of them.
+
+A rule is a module with the constants `CODE`, `NAME`, `SEVERITY` and `SOURCE_URL`, a docstring that is its documentation
+page, and a generator `check(facts) -> Iterator[Finding]`. A package offers rules through the entry point group
+`pkv.rules`: a callable without arguments that returns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from .causes import Cause
+from .facts import Facts, Group, Pattern
+from .findings import Blame, Finding, Severity
+from .nature import located
+
+__all__ = ["Blame", "Cause", "Facts", "Finding", "Group", "Pattern", "Rule", "Severity", "for_group", "for_pattern"]
+
+
+class Rule(Protocol):
+    """A rule module."""
+
+    CODE: str
+    NAME: str
+    SEVERITY: Severity
+    SOURCE_URL: str
+    __doc__: str | None
+
+    def check(self, facts: Facts) -> Iterator[Finding]: ...
+
+
+def for_group(
+    rule: Rule | Any,
+    facts: Facts,
+    group: Group,
+    message: str,
+    fix: str,
+    *,
+    severity: Severity | None = None,
+    blame: Blame = "client",
+) -> Finding:
+    """The finding for one cause in all the requests it hits; the first of them is shown."""
+    cause = group.first
+    span = located(cause.change, cause.turn.chat, cause.nature)
+    place = facts.place(cause.turn, cause.change.path, span)
+    requests = group.requests
+    return Finding(
+        code=rule.CODE,
+        name=rule.NAME,
+        severity=severity or rule.SEVERITY,
+        message=message,
+        file=place.file,
+        line=place.line,
+        column=place.column,
+        request=cause.turn.index,
+        path=place.path,
+        span=place.span,
+        requests_affected=len(requests),
+        tokens_lost=group.tokens_lost,
+        blame=blame,
+        evidence={
+            "before": cause.change.before,
+            "after": cause.change.after,
+            "names": list(cause.change.names),
+            "earlier_request": cause.earlier.index,
+            "relation": cause.relation,
+            "token": cause.token,
+            "prompt_tokens": len(cause.turn.ids),
+            "hit": cause.hit,
+            "hit_without": cause.hit_without,
+            "requests": requests,
+        },
+        fix=fix,
+    )
+
+
+def for_pattern(
+    rule: Rule | Any, facts: Facts, pattern: Pattern, message: str, fix: str, severity: Severity
+) -> Finding:
+    """The finding for volatile-looking text that no other request shows constant or changing."""
+    place = facts.place(pattern.turn, pattern.path, (pattern.match.start, pattern.match.end))
+    return Finding(
+        code=rule.CODE,
+        name=rule.NAME,
+        severity=severity,
+        message=message,
+        file=place.file,
+        line=place.line,
+        column=place.column,
+        request=pattern.turn.index,
+        path=place.path,
+        span=place.span,
+        requests_affected=1,
+        tokens_lost=0,
+        blame="client",
+        evidence={"after": pattern.text, "tokens_behind": pattern.behind, "prompt_tokens": len(pattern.turn.ids)},
+        fix=fix,
+    )

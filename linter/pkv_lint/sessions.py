@@ -1,0 +1,106 @@
+"""Which earlier request could have served this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+from .changes import Chat, canonical, continues, split, text_of
+from .text_changes import shared_ends
+from .turns import Turn
+
+Relation = Literal["continued", "same session", "other session"]
+LOOK_BACK = 8
+"""Earlier requests of a session (and heads of other sessions) that are considered."""
+SIMILAR = 0.5
+"""Share of equal text from which on two system prompts count as versions of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An earlier request, and how it is related: the same conversation, another one of the session, or elsewhere."""
+
+    turn: Turn
+    relation: Relation
+
+
+class Sessions:
+    """Follows the conversations of a traffic in the order of its requests.
+
+    A line's `session_id` decides; lines without one join the conversation that they continue.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[str, list[Turn]] = {}
+        self._unnamed: list[str] = []
+        self._heads: dict[str, Turn] = {}
+
+    def add(self, turn: Turn) -> tuple[str, Reference | None]:
+        """Take the next request. Returns its session and the earlier request to hold it against, None for a first one
+        that resembles nothing before it."""
+        session = turn.line.session_id
+        if session is None:
+            session = self._continued_session(turn) or f"#{turn.index}"
+            if session not in self._turns:
+                self._unnamed.append(session)
+        earlier = self._turns.setdefault(session, [])
+        reference = in_session(turn, earlier) or self._elsewhere(turn)
+        earlier.append(turn)
+        head = head_of(turn.chat)
+        self._heads.pop(head, None)
+        self._heads[head] = turn
+        return session, reference
+
+    def _continued_session(self, turn: Turn) -> str | None:
+        history = split(turn.chat).history
+        if len(history) < 2:
+            return None
+        for session in reversed(self._unnamed[-1000:]):
+            if continues(split(self._turns[session][-1].chat).history, history):
+                return session
+        return None
+
+    def _elsewhere(self, turn: Turn) -> Reference | None:
+        head = head_of(turn.chat)
+        if head in self._heads:
+            return Reference(self._heads[head], "other session")
+        best, most = None, SIMILAR
+        for candidate in list(reversed(self._heads.values()))[:LOOK_BACK]:
+            likeness = similarity(candidate.chat, turn.chat)
+            if likeness > most:
+                best, most = candidate, likeness
+        return Reference(best, "other session") if best else None
+
+
+def in_session(turn: Turn, earlier: list[Turn]) -> Reference | None:
+    history = split(turn.chat).history
+    for candidate in recent(earlier):
+        if continues(split(candidate.chat).history, history):
+            return Reference(candidate, "continued")
+    for candidate in recent(earlier):
+        if similarity(candidate.chat, turn.chat) > SIMILAR:
+            return Reference(candidate, "same session")
+    return None
+
+
+def recent(turns: list[Turn]) -> Iterator[Turn]:
+    return reversed(turns[-LOOK_BACK:])
+
+
+def head_of(chat: Chat) -> str:
+    """What stands in front of every history: system messages, tools and template arguments."""
+    return canonical([split(chat).system, chat.get("tools"), chat.get("chat_template_kwargs")])
+
+
+def similarity(before: Chat, after: Chat) -> float:
+    """How much of the system text two requests share, 0 to 1; without system text, whether the tools are alike."""
+    old, new = ("\n".join(map(text_of, split(chat).system)) for chat in (before, after))
+    if not old and not new:
+        return 1.0 if canonical(before.get("tools")) == canonical(after.get("tools")) else 0.6
+    ends = sum(shared_ends(old, new))
+    share = ends / max(len(old), len(new))
+    if share > SIMILAR:
+        return share
+    return SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False).ratio()

@@ -1,0 +1,82 @@
+"""One request of a traffic with its exact prompt."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from .prompt.errors import InputError, RenderError
+from .prompt.prompt import Prompt
+from .prompt.renderer import Renderer
+from .prompt.traffic import TrafficLine
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """`chat` is the body in chat-completions form, `generated` the ids that the reply left in the cache behind the prompt
+    (all but its last token, which has no KV), `namespace` what keeps equal tokens apart in the cache: model and salt."""
+
+    index: int
+    line: TrafficLine
+    chat: Mapping[str, Any]
+    prompt: Prompt
+    now: datetime
+    generated: array[int]
+    namespace: tuple[str, str]
+
+    @property
+    def ids(self) -> array[int]:
+        return self.prompt.token_ids
+
+    @property
+    def cached_after(self) -> array[int]:
+        """The tokens whose KV the cache holds once this request is done."""
+        return self.ids + self.generated
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request that cannot be rendered, and why."""
+
+    line: TrafficLine
+    error: RenderError
+
+
+def read_turns(
+    lines: Iterable[TrafficLine | InputError], renderer: Renderer, now: datetime
+) -> Iterator[Turn | Refused | InputError]:
+    """Render every line. `now` stands in for the time of lines that carry none."""
+    for index, line in enumerate(lines):
+        if isinstance(line, InputError):
+            yield line
+            continue
+        try:
+            yield turn_of(line, index, renderer, line.moment.now or now)
+        except RenderError as error:
+            yield Refused(line, error)
+
+
+def turn_of(line: TrafficLine, index: int, renderer: Renderer, now: datetime) -> Turn:
+    if line.request is None:
+        ids = line.token_ids if line.token_ids is not None else array("i")
+        chat: Mapping[str, Any] = {"messages": []}
+        prompt = Prompt(None, ids)
+    else:
+        chat = renderer.chat_body(line.request, line.api)
+        prompt = renderer.render(line.request, now, api=line.api)
+    return Turn(index, line, chat, prompt, now, generated_ids(line, renderer), namespace(chat))
+
+
+def generated_ids(line: TrafficLine, renderer: Renderer) -> array[int]:
+    if line.output_token_ids is not None:
+        return line.output_token_ids[:-1]
+    if line.completion:
+        return renderer.tokenizer.encode(line.completion)[:-1]
+    return array("i")
+
+
+def namespace(chat: Mapping[str, Any]) -> tuple[str, str]:
+    return str(chat.get("model") or ""), str(chat.get("cache_salt") or "")

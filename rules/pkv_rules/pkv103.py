@@ -1,0 +1,54 @@
+"""Text in front of cacheable text changes from request to request.
+
+## What it does
+
+Reports text in the system prompt or a template argument that differs between requests and is neither a date nor an
+identifier: a counter, the state of a repository, a working directory, a checksum.
+
+## Why it matters
+
+Nothing behind the first token that differs is reused. At the head of the prompt it means that no request ever hits.
+
+## Example
+
+    {"role": "system", "content": "x-build: v=2; sum=04fd1\\nYou are Tern ..."}
+
+## Use instead
+
+    {"role": "system", "content": "You are Tern ..."}
+
+Leave it out, or put it into the last user message and keep it there in later turns.
+
+## Fix safety
+
+Safe when the model does not need the value; otherwise it reads it in another place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from sys import modules
+
+from pkv_lint.rule_api import Facts, Finding, Group, Severity, for_group
+
+CODE = "PKV103"
+NAME = "volatile-text-in-prefix"
+SEVERITY: Severity = "warning"
+SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
+
+FIX = "Leave it out, or move it behind everything stable (last user message, and keep it there)."
+HEAD = 0.1
+"""A break that leaves less than this share of what could be reused stands at the head."""
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    rule = modules[__name__]
+    for nature in ("volatile", "argument"):
+        for group in facts.of(nature):
+            count = len(group.requests)
+            message = f"changes in {count} request{'s' if count > 1 else ''}"
+            yield for_group(rule, facts, group, message, FIX, severity="error" if at_head(group) else SEVERITY)
+
+
+def at_head(group: Group) -> bool:
+    return group.first.hit < HEAD * group.first.hit_without

@@ -82,10 +82,10 @@ class Deployment:
     def from_vllm_args(cls, text: str | Sequence[str] | None) -> Deployment:
         """The deployment of a `vllm serve MODEL --flag value …` line, as text or already split; None: nothing is known.
 
-        `python -m vllm.entrypoints…`, the bare flags, `NAME=value` in front and `\\` line ends are understood as well.
-        The flags are read as vLLM's own parser reads them (`utils/argparse_utils.py`): underscores for dashes,
-        `--flag=value`, `--no-flag`, `--json-flag.key value`, the last one wins. Raises InputError for a flag that vLLM
-        would refuse.
+        `python -m vllm.entrypoints…`, `docker run … vllm/vllm-openai`, the bare flags, `NAME=value` in front and `\\`
+        line ends are understood as well. The flags are read as vLLM's own parser reads them
+        (`utils/argparse_utils.py`): underscores for dashes, `--flag=value`, `--no-flag`, `--json-flag.key value`, the
+        last one wins. Raises InputError for a flag that vLLM would refuse.
         """
         if text is None:
             return cls()
@@ -282,6 +282,7 @@ _OTHER_SWITCH = re.compile(
     re.VERBOSE,
 )
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
+_IMAGE = re.compile(r"(?:.*/)?vllm-openai(?:[:@].*)?")  # docker run … vllm/vllm-openai:latest --model …
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 _VARIABLES = {
@@ -293,7 +294,8 @@ _VARIABLES = {
 
 def _split(text: str) -> list[str]:
     """Words of a shell line up to the first operator (`|`, `&`, `;`, a redirection)."""
-    lexer = shlex.shlex(re.sub(r"\\\r?\n", " ", text), posix=True, punctuation_chars=";|&<>")
+    # A line end that a space stands in front of is meant as a continuation too.
+    lexer = shlex.shlex(re.sub(r"\\[ \t\r]*(?:\n|$)", " ", text), posix=True, punctuation_chars=";|&<>")
     lexer.whitespace_split = True
     lexer.commenters = ""
     words: list[str] = []
@@ -359,6 +361,8 @@ class _Line:
                 start = at + 3
             elif word == "-m" and following and following[0].startswith("vllm.entrypoints"):
                 start = at + 2
+            elif _IMAGE.fullmatch(word):
+                start = at + 1 + (following[:1] == ["serve"])
             else:
                 continue
             break

@@ -1,1 +1,1 @@
-"""Replays traffic through vLLM's block logic. Nothing here yet: this source root fixes the place and the import contracts."""
+"""What traffic finds in the KV cache, by vLLM's own rules: block hashes, block pool, cache manager, scheduler."""

@@ -243,10 +243,10 @@ class SchedulerReplay:
                 # Behind the last forced output nothing is asked for; asynchronous steps may still be under way.
                 sampled[item.request.request_id] = tokens[min(index, len(tokens) - 1)]
         result = self.scheduler.update_from_output(output, sampled)
-        for item in result.outputs:
-            if item.finish_reason:
-                self.finish_order.append(item.request.request_id)
-                self.finish_step[item.request.request_id] = step
+        for token in result.outputs:
+            if token.finish_reason:
+                self.finish_order.append(token.request.request_id)
+                self.finish_step[token.request.request_id] = step
         return list(result.events)
 
 

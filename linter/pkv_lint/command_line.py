@@ -1,0 +1,62 @@
+"""What every command line here does alike: its exit status, errors as one line, output that may be cut off."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterable, Sequence
+
+import click
+
+from .prompt.errors import InputError
+
+USAGE, INTERRUPTED = 2, 130
+
+
+def run(command: click.Command, name: str, argv: Sequence[str] | None) -> int:
+    """Run a command on its arguments (default: those of the process). Returns the exit status: the command's own, or
+    2 with one line on stderr for what the user has to mend."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal or pipe that cannot take a character shows its code.
+            stream.reconfigure(errors="backslashreplace")
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    try:
+        # Not Command.main: it turns a closed pipe into exit status 1, which means findings here.
+        with command.make_context(name, arguments, color=False if os.environ.get("NO_COLOR") else None) as context:
+            return int(command.invoke(context) or 0)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        complain(name, error.format_message())
+    except InputError as error:
+        complain(name, error)
+    except BrokenPipeError:
+        drop_output()
+        return 0
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    return USAGE
+
+
+def complain(name: str, message: object) -> None:
+    """One line on stderr."""
+    click.echo(f"{name}: {' '.join(str(message).split())}", err=True)
+
+
+def write(text: str | Iterable[str]) -> None:
+    """Print lines (or a text as it is); whoever reads them may go away before the end."""
+    try:
+        if isinstance(text, str):
+            click.echo(text, nl=False)
+        else:
+            for line in text:
+                click.echo(line)
+    except BrokenPipeError:
+        drop_output()
+
+
+def drop_output() -> None:
+    """Nobody reads stdout any more: what is still to be flushed must not fail at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

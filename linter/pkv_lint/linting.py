@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 from .causes import replay
 from .facts import Facts
 from .findings import Finding
+from .places import position_of
 from .prompt.errors import InputError, RenderError
 from .prompt.renderer import Renderer
 from .prompt.traffic import TrafficLine
@@ -72,23 +73,17 @@ def lint_traffic(
 
 def refusal(line: TrafficLine, error: RenderError) -> Finding:
     """The server would not answer this request: PKV903 when its template refuses, PKV902 when its validation does."""
-    path, place = error.path, (line.line, line.column)
-    if path is not None:
-        try:
-            position = line.locate(path)
-            place = (position.line, position.column)
-        except (InputError, LookupError, ValueError):
-            pass
+    place = position_of(line, error.path)
     return Finding(
         code="PKV903" if error.from_template else "PKV902",
         name="template-refuses-request" if error.from_template else "invalid-request",
         severity="error",
         message=" ".join(error.message.split()),
         file=line.file,
-        line=place[0],
-        column=place[1],
+        line=place.line,
+        column=place.column,
         request=line.index,
-        path=path,
+        path=error.path,
         span=None,
         requests_affected=1,
         tokens_lost=0,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from .changes import reached
 from .prompt.errors import InputError
 from .prompt.renderer import Renderer
-from .prompt.source import parse_path
+from .prompt.source import Position, parse_path
+from .prompt.traffic import TrafficLine
 from .turns import Turn
 
 
@@ -28,13 +29,19 @@ def place_of(turn: Turn, path: str | None, span: tuple[int, int] | None, rendere
     line = turn.line
     if path is not None and turn.chat is not line.request and line.request is not None:
         path, span = sent_path(turn, path, span, renderer)
+    position = position_of(line, path, span[0] if span else None)
+    return Place(line.file, position.line, position.column, path, span)
+
+
+def position_of(line: TrafficLine, path: str | None, offset: int | None = None) -> Position:
+    """The place in the file of a path of a request as it was sent (and a character of the string there), or of the
+    request itself where the path is not in it."""
     if path is not None:
         try:
-            position = line.locate(path, span[0] if span else None)
-            return Place(line.file, position.line, position.column, path, span)
+            return line.locate(path, offset)
         except (InputError, LookupError, ValueError):
             pass
-    return Place(line.file, line.line, line.column, path, span)
+    return Position(line.line, line.column)
 
 
 def sent_path(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 
 import click
@@ -11,6 +10,7 @@ from ..findings import Finding
 from ..linting import Report
 from ..prompt.errors import InputError
 from ..turns import Turn
+from .columns import visible, width
 
 COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 AROUND = 44
@@ -143,14 +143,3 @@ def summary(reports: Sequence[Report], findings: Sequence[Finding]) -> str:
             "\nFigures are approximate: no model was named, so the built-in layout and vocabulary stand in (--model)."
         )
     return text
-
-
-def visible(text: str) -> str:
-    """One line, as wide as `width` says."""
-    marks = {"\n": "⏎", "\t": "→", "\r": "␍"}
-    return "".join(marks.get(c, c if c.isprintable() else "·") for c in text)
-
-
-def width(text: str) -> int:
-    """Columns of a terminal that the text takes: wide characters take two, combining ones none."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

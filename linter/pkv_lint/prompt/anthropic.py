@@ -5,12 +5,13 @@ The rules are those of `entrypoints/anthropic`: `protocol.py` for what is refuse
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pkv_lint.prompt.errors import RenderError
 from pkv_lint.prompt.fields import Fields
+from pkv_lint.prompt.messages import join
+from pkv_lint.prompt.serialise import json_text, python_text
 
 _BLOCK_TYPES = (
     "text",
@@ -200,7 +201,7 @@ def _system_message(request: Fields, inline: Sequence[Fields]) -> Iterator[dict[
         if message.values["role"] == "system" and (text := _inline_system_text(message)):
             parts.append(text)
     if parts:
-        yield {"role": "system", "content": "".join(parts)}
+        yield {"role": "system", "content": join("", parts)}
 
 
 def _system_texts(blocks: Sequence[Block]) -> Iterator[str]:
@@ -214,7 +215,7 @@ def _inline_system_text(message: Fields) -> str | None:
     content = message.values["content"]
     if isinstance(content, str):
         return None if content.startswith(_BILLING_HEADER) else content
-    return "".join(_system_texts(content))
+    return join("", list(_system_texts(content)))
 
 
 def _converted(messages: Sequence[Fields], *, skip_system: bool) -> Iterator[dict[str, Any]]:
@@ -258,10 +259,11 @@ def _message(role: str, blocks: Sequence[Block]) -> dict[str, Any]:
                 calls.append(_tool_call(block))
             case "tool_result":
                 content = block.get("content")
-                parts.append({"type": "text", "text": "Tool result: " + (str(content) if content else "")})
+                text = join("", ["Tool result: ", python_text(content) if content else ""])
+                parts.append({"type": "text", "text": text})
     message: dict[str, Any] = {"role": role}
     if thoughts:
-        message["reasoning"] = "".join(thoughts)
+        message["reasoning"] = join("", thoughts)
     if calls:
         message["tool_calls"] = calls
     if len(parts) == 1 and parts[0]["type"] == "text":
@@ -272,7 +274,7 @@ def _message(role: str, blocks: Sequence[Block]) -> dict[str, Any]:
 
 
 def _tool_call(block: Block) -> dict[str, Any]:
-    function = {"name": block.get("name") or "", "arguments": json.dumps(block.get("input") or {})}
+    function = {"name": block.get("name") or "", "arguments": json_text(block.get("input") or {}, ensure_ascii=True)}
     return {"id": block.get("id") or _UNKNOWN_CALL_ID, "type": "function", "function": function}
 
 
@@ -299,7 +301,7 @@ def _tool_result(block: Block, path: str) -> Iterator[dict[str, Any]]:
                     images.append(image)
             case "tool_reference" if name := item.get("tool_name") or item.get("name"):
                 references.append({"type": "tool_reference", "name": name})
-    yield {"role": "tool", "tool_call_id": call_id, "content": "\n".join(texts)}
+    yield {"role": "tool", "tool_call_id": call_id, "content": join("\n", texts)}
     if images:
         yield {"role": "user", "content": images}
     if references:

@@ -6,12 +6,13 @@ conversion, and of the openai package's types for the shape of items.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pkv_lint.prompt.errors import RenderError
 from pkv_lint.prompt.fields import Fields
+from pkv_lint.prompt.messages import join
+from pkv_lint.prompt.serialise import json_text
 
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _STATUSES = ("in_progress", "completed", "incomplete")
@@ -32,6 +33,23 @@ _HIDDEN_TOOLS = (
     "tool_search",
     "web_search",
     "web_search_2025_08_26",
+    "web_search_preview",
+    "web_search_preview_2025_03_11",
+)
+
+# Tools that a choice can name by their type alone (openai's `ToolChoice`).
+_CHOOSABLE_TYPES = (
+    "allowed_tools",
+    "apply_patch",
+    "code_interpreter",
+    "computer",
+    "computer_use",
+    "computer_use_preview",
+    "file_search",
+    "image_generation",
+    "mcp",
+    "programmatic_tool_calling",
+    "shell",
     "web_search_preview",
     "web_search_preview_2025_03_11",
 )
@@ -106,6 +124,8 @@ def _input(request: Fields) -> list[Fields]:
     value = request.values.get("input")
     if isinstance(value, str):
         return [Fields({"role": "user", "content": value}, "input")]
+    if isinstance(value, Mapping):
+        value = list(value)  # as the server does with all it can iterate over
     if not isinstance(value, list):
         raise RenderError("must be a string or a list of items", path="input")
     items = []
@@ -121,6 +141,8 @@ def _check_item(item: Fields) -> None:
     if kind is None and isinstance(item.values.get("id"), str):
         return  # It passes as an item reference, whose type is optional, with unknown further members.
     match kind:
+        case None if "type" in item.values:
+            raise RenderError("must be a string", path=item.at("type"))
         case None | "message":
             _check_message(item)
         case "function_call":
@@ -136,9 +158,12 @@ def _check_item(item: Fields) -> None:
                 item.string("call_id")
             else:
                 item.optional_string("call_id")
+                item.optional_choice("status", _STATUSES)
             if not isinstance(item.values.get("output"), str):
                 _check_parts(item, "output")
         case "reasoning":
+            if "id" in item.values:
+                item.string("id")
             _check_texts(item, "summary", "summary_text")
             if item.values.get("content") is not None:
                 _check_texts(item, "content", "reasoning_text")
@@ -150,10 +175,24 @@ def _check_item(item: Fields) -> None:
 
 def _check_message(item: Fields) -> None:
     item.choice("role", ("user", "assistant", "system", "developer"))
-    if isinstance(item.values.get("content"), str):
+    if _is_output_message(item):
         return
-    if not _is_output_message(item):
+    content = item.values.get("content")
+    if not isinstance(content, str):
         _check_parts(item, "content")
+    elif content and _has_members_of_output_message(item):
+        # Of the types that would do pydantic takes the one with most members here, whose content is a list of outputs.
+        raise RenderError("must be a list of output_text and refusal parts", path=item.at("content"))
+
+
+def _has_members_of_output_message(item: Fields) -> bool:
+    values = item.values
+    return (
+        values["role"] == "assistant"
+        and values.get("type") == "message"
+        and isinstance(values.get("id"), str)
+        and values.get("status") in _STATUSES
+    )
 
 
 def _is_output_message(item: Fields) -> bool:
@@ -229,7 +268,7 @@ def _messages(items: list[Fields]) -> list[dict[str, Any]]:
             case _ if values["role"] == "assistant" and (text := _assistant_text(item)) is not None:
                 _add(messages, turn, "content", text)
             case _:
-                messages.append({**values, "content": _content(item, "content")})
+                messages.append({**values, **({"content": _content(item, "content")} if "content" in values else {})})
     return messages
 
 
@@ -242,7 +281,7 @@ def _add(messages: list[dict[str, Any]], turn: dict[str, Any] | None, key: str, 
 
 def _tool_call(item: Mapping[str, Any]) -> dict[str, Any]:
     if item["type"] == "custom_tool_call":
-        name, arguments = item["name"], json.dumps({"input": item["input"]}, ensure_ascii=False)
+        name, arguments = item["name"], json_text({"input": item["input"]})
     else:
         namespace, name, arguments = item.get("namespace"), item["name"], item["arguments"]
         name = _flat_name(namespace, name) if namespace else name
@@ -250,7 +289,7 @@ def _tool_call(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat_name(namespace: str, name: str) -> str:
-    return f"{namespace}__{name}"
+    return join("", [namespace, "__", name])
 
 
 def _reasoning(item: Fields) -> str:
@@ -264,7 +303,8 @@ def _assistant_text(item: Fields) -> str | None:
     """The text of an assistant's message: of its first part alone."""
     content = item.values.get("content")
     if isinstance(content, str):
-        return content
+        # The server takes the empty text of a finished message for an empty list of parts.
+        return None if _has_members_of_output_message(item) else content
     if _is_output_message(item) and not (content and content[0]["type"] == "output_text"):
         raise RenderError("the first part of an assistant message must be a text", path=item.at("content"), status=500)
     if isinstance(content, list) and content:
@@ -275,6 +315,8 @@ def _assistant_text(item: Fields) -> str | None:
 def _content(item: Fields, key: str) -> Any:
     """Text and image parts under the names that chat requests have for them."""
     value = item.values.get(key)
+    if value == "" and key == "content" and _has_members_of_output_message(item):
+        return []
     if not isinstance(value, list):
         return value
     return [_chat_part(part, f"{item.at(key)}[{index}]") for index, part in enumerate(value)]
@@ -377,11 +419,23 @@ def _tool_choice(request: Fields, declared: list[Fields]) -> Any:
     if isinstance(choice, Mapping):
         if choice.get("type") in ("function", "custom"):
             _check_named_choice(choice.get("name"), declared)
+        else:
+            _check_typed_choice(Fields(choice, "tool_choice"))
     elif choice not in ("none", "auto", "required"):
         raise RenderError("must be none, auto, required or an object", path="tool_choice")
     elif choice == "required" and not declared:
         raise RenderError("Tool choice 'required' must be specified with 'tools' parameter.", path="tool_choice")
     return choice
+
+
+def _check_typed_choice(choice: Fields) -> None:
+    kind = choice.choice("type", _CHOOSABLE_TYPES)
+    if kind == "mcp":
+        choice.string("server_label")
+    elif kind == "allowed_tools":
+        choice.choice("mode", ("auto", "required"))
+        for index, tool in enumerate(choice.optional_list("tools") or ()):
+            Fields.of(tool, f"tool_choice.tools[{index}]")
 
 
 def _check_named_choice(name: Any, declared: list[Fields]) -> None:

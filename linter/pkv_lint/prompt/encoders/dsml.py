@@ -3,12 +3,12 @@
 # ruff: noqa: RUF001  (the special tokens are spelled with FULLWIDTH VERTICAL LINE)
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pkv_lint.prompt.errors import RenderError
 from pkv_lint.prompt.messages import Message, join
+from pkv_lint.prompt.serialise import json_text
 
 BOS = "<｜begin▁of▁sentence｜>"
 EOS = "<｜end▁of▁sentence｜>"
@@ -46,17 +46,13 @@ def schemas(tools: Sequence[Any]) -> str:
         raise RenderError(str(error), path="tools", status=500) from None
     except TypeError as error:
         raise RenderError(str(error), path="tools") from None
-    return join("\n", [to_json(function) for function in functions])
+    return join("\n", [json_text(function) for function in functions])
 
 
 def calls_block(calls: Sequence[Mapping[str, Any]], name: str) -> str:
     """The calls of one assistant message, in a block of this name."""
     invocations = join("\n", [_invocation(call["function"]) for call in calls])
     return join("", [f"<｜DSML｜{name}>\n", invocations, f"\n</｜DSML｜{name}>"])
-
-
-def to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _invocation(function: Mapping[str, Any]) -> str:
@@ -67,5 +63,5 @@ def _invocation(function: Mapping[str, Any]) -> str:
 def _parameters(arguments: Mapping[str, Any]) -> Iterator[str]:
     for name, value in arguments.items():
         is_string = isinstance(value, str)
-        kind, text = ("true", value) if is_string else ("false", to_json(value))
+        kind, text = ("true", value) if is_string else ("false", json_text(value))
         yield join("", ['<｜DSML｜parameter name="', name, f'" string="{kind}">', text, "</｜DSML｜parameter>"])

@@ -344,7 +344,7 @@ def continues(before: Sequence[Any], after: Sequence[Any]) -> bool:
 def blocks(before: Sequence[Any], after: Sequence[Any]) -> list[tuple[int, int, int]]:
     """The stretches of messages that say the same, in order: (place before, place after, length)."""
     keys = [[gist(message) for message in side] for side in (before, after)]
-    matcher = SequenceMatcher(None, *keys, autojunk=False)
+    matcher = SequenceMatcher(None, keys[0], keys[1], autojunk=False)
     return [(b, a, size) for b, a, size in matcher.get_matching_blocks() if size]
 
 

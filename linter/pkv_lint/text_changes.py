@@ -35,7 +35,7 @@ def text_changes(before: str, after: str) -> list[TextChange]:
     lines = [side.splitlines(keepends=True) for side in sides]
     starts = [offsets(side) for side in lines]
     changes: list[TextChange] = []
-    for tag, b0, b1, a0, a1 in SequenceMatcher(None, *lines, autojunk=False).get_opcodes():
+    for tag, b0, b1, a0, a1 in SequenceMatcher(None, lines[0], lines[1], autojunk=False).get_opcodes():
         if tag == "equal":
             continue
         pairs = list(zip(lines[0][b0:b1], lines[1][a0:a1], strict=False))
@@ -56,7 +56,7 @@ def alike(old: str, new: str) -> bool:
         return False
     words = WORD.findall(old), WORD.findall(new)
     # One word for another ("A" for "B") is a change of words, however short the line.
-    return min(map(len, words)) <= 3 or SequenceMatcher(None, *words, autojunk=False).ratio() >= ALIKE
+    return min(map(len, words)) <= 3 or SequenceMatcher(None, words[0], words[1], autojunk=False).ratio() >= ALIKE
 
 
 def word_changes(old: str, new: str) -> list[TextChange]:
@@ -64,7 +64,7 @@ def word_changes(old: str, new: str) -> list[TextChange]:
     starts = [offsets(side) for side in words]
     return [
         TextChange((starts[0][b0], starts[0][b1]), (starts[1][a0], starts[1][a1]))
-        for tag, b0, b1, a0, a1 in SequenceMatcher(None, *words, autojunk=False).get_opcodes()
+        for tag, b0, b1, a0, a1 in SequenceMatcher(None, words[0], words[1], autojunk=False).get_opcodes()
         if tag != "equal"
     ]
 

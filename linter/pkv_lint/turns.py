@@ -74,7 +74,7 @@ def generated_ids(line: TrafficLine, renderer: Renderer) -> array[int]:
     if line.output_token_ids is not None:
         return line.output_token_ids[:-1]
     if line.completion:
-        return renderer.tokenizer.encode(line.completion)[:-1]
+        return renderer.encode_completion(line.completion)[:-1]
     return array("i")
 
 

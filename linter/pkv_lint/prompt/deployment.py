@@ -91,6 +91,11 @@ class Deployment:
             return cls()
         return _build(_Line.read(_split(text) if isinstance(text, str) else list(text)))
 
+    @property
+    def name(self) -> str:
+        """What the server calls its base model."""
+        return (self.served_model_names or (self.model or "the model",))[0]
+
     def serves(self, name: str | None) -> bool:
         """Whether a request for `name` is answered (vLLM answers a missing or empty name with the base model)."""
         return not name or self.served_model_names is None or name in self.served_model_names
@@ -323,6 +328,7 @@ class _Line:
     """A command line taken apart: one value per flag (the last), in the order vLLM's parser would see them."""
 
     variables: dict[str, str] = field(default_factory=dict)
+    positional: list[str] = field(default_factory=list)
     values: dict[str, str] = field(default_factory=dict)
     lists: dict[str, list[str]] = field(default_factory=dict)
     switches: dict[str, bool] = field(default_factory=dict)
@@ -336,12 +342,15 @@ class _Line:
         at = 0
         while at < len(words):
             if not _is_flag(words[at]):
-                if "--model" in line.values:
-                    raise InputError(f"unexpected argument {_shown(words[at])} in the vLLM arguments")
-                line.values["--model"] = words[at]
+                line.positional.append(words[at])
                 at += 1
                 continue
             at = line._read_flag(words, at)
+        # `vllm serve` moves --model to the front, so beside it there is room for no other word.
+        models = [line.values["--model"], *line.positional] if "--model" in line.values else line.positional
+        if len(models) > 1:
+            raise InputError(f"unexpected argument {_shown(models[1])} in the vLLM arguments")
+        line.values.update({"--model": model for model in models})
         # FlexibleArgumentParser.parse_args puts the collected dotted values last, so they win over the flag's own JSON.
         for flag, nested in line.nested.items():
             if flag in _VALUES:
@@ -385,7 +394,9 @@ class _Line:
         at += 1
         if "." in name:
             if value is None:
-                value, at = self._next(name, words, at), at + 1
+                if at == len(words):
+                    raise InputError(f"{name} needs a value")
+                value, at = words[at], at + 1  # whatever it looks like
             self._nest(name, value)
         elif name in _LISTS:
             found = [] if value is None else [value]

@@ -104,7 +104,7 @@ def text_part(text: str) -> dict[str, str]:
 
 
 def without_billing_header(parts: Iterable[Any]) -> list[Any]:
-    """System text without the attribution line that Claude Code puts first (vLLM's `_strip_claude_code_billing_header`)."""
+    """System text without the line that Claude Code puts first (vLLM's `_strip_claude_code_billing_header`)."""
     kept = []
     for part in parts:
         if isinstance(part, str):

@@ -45,6 +45,10 @@ _LENGTHS = (
 _SCALED = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 
 
+# Members of config.json that only models for images, audio or video have.
+_MEDIA_CONFIGS = ("vision_config", "audio_config", "thinker_config", "vision_tower", "mm_vision_tower")
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """What one layer keeps: keys and values of `width` numbers each (KV heads times head size) for all tokens or for
@@ -77,6 +81,7 @@ class ModelConfig:
     dtype: str | None
     max_model_len: int | None
     layers: tuple[Layer, ...]
+    multimodal: bool = False
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> ModelConfig | None:
@@ -105,6 +110,7 @@ class ModelConfig:
             dtype=dtype if isinstance(dtype, str) else None,
             max_model_len=_max_model_len(text),
             layers=tuple(_layers(text)),
+            multimodal=any(name in raw for name in _MEDIA_CONFIGS),
         )
 
     def cache_groups(self, deployment: Deployment) -> tuple[CacheGroup, ...]:

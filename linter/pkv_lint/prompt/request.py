@@ -44,16 +44,10 @@ class ChatRequest:
     template_kwargs: dict[str, Any]
     chat_template: str | None
     limits: Limits
-    prompt_token_ids: list[int] | None
 
     @classmethod
     def of(cls, body: Mapping[str, Any], deployment: Deployment) -> ChatRequest:
         """From a body that `validation.validated` accepted. Raises RenderError where this server would refuse it."""
-        if not deployment.serves(body.get("model")):
-            aliases = ", ".join(deployment.served_model_names or ())
-            raise RenderError(
-                f"The model `{body['model']}` does not exist. Valid aliases: {aliases}.", path="model", status=404
-            )
         check_tool_choice(body, deployment)
         kwargs = body.get("chat_template_kwargs") or {}
         if not deployment.trust_request_chat_template and (
@@ -70,7 +64,15 @@ class ChatRequest:
             template_kwargs=template_kwargs(body, deployment),
             chat_template=body.get("chat_template"),
             limits=limits(body, deployment),
-            prompt_token_ids=forwarded_ids(body),
+        )
+
+
+def check_model(body: Mapping[str, Any], deployment: Deployment) -> None:
+    """Raises RenderError (404) for a name that the server does not serve."""
+    if not deployment.serves(body.get("model")):
+        aliases = ", ".join(deployment.served_model_names or ())
+        raise RenderError(
+            f"The model `{body['model']}` does not exist. Valid aliases: {aliases}.", path="model", status=404
         )
 
 
@@ -120,7 +122,10 @@ def merged(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[st
     return {**defaults, **{name: value for name, value in overrides.items() if value not in UNSET}}
 
 
-def limits(body: Mapping[str, Any], deployment: Deployment) -> Limits:
+def limits(body: Mapping[str, Any], deployment: Deployment, *, strict: bool = True) -> Limits:
+    """`strict` is off for gpt-oss, where vLLM checks neither length nor truncation."""
+    if not strict:
+        return Limits(None, None, None, False)
     most = deployment.max_model_len
     name = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     asked = body.get(name) or 0

@@ -359,7 +359,7 @@ class ChatBody(Model):
 
 
 def check(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body as pydantic leaves it: scalars coerced, messages in the key order of the type that won, lists read in full.
+    """The body as pydantic leaves it: scalars coerced, messages in the key order of the type that won, lists read.
 
     Raises RenderError with the first thing that is wrong and its JSON path.
     """
@@ -402,11 +402,13 @@ def refusal(error: ValidationError, body: Mapping[str, Any], place: tuple[str | 
     value: Any = body
     location = (*place, *first["loc"])
     for step in location:
-        if (isinstance(value, list) and isinstance(step, int) and step < len(value)) or (
-            isinstance(value, dict) and isinstance(step, str) and step in value
-        ):
-            value = value[step]
+        inside: Any = None
+        if isinstance(value, list) and isinstance(step, int) and step < len(value):
+            inside = value[step]
+        elif isinstance(value, dict) and isinstance(step, str) and step in value:
+            inside = value[step]
         elif not (first["type"] == "missing" and step is location[-1]):
             continue  # the name of a union member
+        value = inside
         steps.append(step)
     return RenderError(f"the server refuses this request: {first['msg']}", path=format_path(steps) or None)

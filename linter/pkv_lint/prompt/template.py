@@ -29,8 +29,8 @@ HUB_SECONDS = 3.0
 class ChatTemplates:
     """The templates a server can choose from.
 
-    `stated` is the one of `--chat-template` (or the user's flag), `processor` the multimodal processor's, `tokenizer` the
-    tokenizer's: one template, or several by name.
+    `stated` is the one of `--chat-template`, `processor` the multimodal processor's, `tokenizer` the tokenizer's: one
+    template, or several by name.
     """
 
     stated: str | None = None

@@ -81,7 +81,7 @@ SALT_LENGTH = 128
 
 
 def validated(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body with its messages as vLLM's validation leaves them, `reasoning_content` renamed and a default `tool_choice`.
+    """The body as vLLM's validation leaves it: `reasoning_content` renamed, `tool_choice` set where tools are given.
 
     Raises RenderError where the server answers 400.
     """
@@ -96,7 +96,7 @@ def validated(body: Mapping[str, Any]) -> dict[str, Any]:
         raise refused("Stream options can only be defined when `stream=True`.", "stream_options")
     response_format = body.get("response_format")
     if isinstance(response_format, dict) and response_format.get("type") == "json_schema":
-        if response_format.get("json_schema") is None:
+        if response_format.get("json_schema") is None:  # noqa: SIM102
             raise refused(
                 "When response_format type is 'json_schema', the 'json_schema' field must be provided.",
                 "response_format",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from fnmatch import fnmatch
-from typing import Literal
+from importlib import import_module
+from typing import Any, Literal, Protocol
 
 from pkv_lint.prompt.errors import InputError
+from pkv_lint.prompt.messages import ContentFormat, Message
 
 Mode = Literal["hf", "harmony", "mistral", "deepseek_v32", "deepseek_v4"]
 
@@ -33,6 +36,28 @@ _SUPPORTED: dict[str, Mode] = {
     "alpamayo2_super": "hf",
 }
 _UNSUPPORTED = frozenset({"cohere", "deepseek_v41", "inkling", "kimi_k3", "terratorch"})
+
+
+class Encoder(Protocol):
+    """Makes a prompt as ids, without a text of its own."""
+
+    def encode(self, body: Mapping[str, Any], now: datetime) -> Encoded:
+        """The prompt of a validated chat body, not yet truncated. Raises RenderError where the server would refuse it."""
+        ...
+
+    def encode_completion(self, text: str) -> array[int]:
+        """The ids of generated text."""
+        ...
+
+
+class TextEncoder(Protocol):
+    """Makes the text of a prompt, in place of a chat template."""
+
+    CONTENT_FORMAT: ContentFormat
+
+    def encode_text(
+        self, messages: Sequence[Message], tools: Sequence[Any] | None, options: Mapping[str, Any]
+    ) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +89,12 @@ def select(
     if mode not in _SUPPORTED:
         raise InputError(f"there is no --tokenizer-mode {tokenizer_mode!r}")
     return _SUPPORTED[mode]
+
+
+def text_encoder(mode: Mode) -> TextEncoder:
+    """The encoder of a mode that makes text."""
+    module: Any = import_module(f"{__name__}.{mode}")
+    return module  # type: ignore[no-any-return]
 
 
 def _is_mistral_directory(files: Collection[str]) -> bool:

@@ -39,6 +39,10 @@ class HarmonyEncoder:
         self._encoding = _load_encoding(file)
         self._deployment = deployment
 
+    def encode_completion(self, text: str) -> array[int]:
+        """The ids of generated text."""
+        return array("i", self._encoding.encode(text, allowed_special="all"))
+
     def encode(self, body: Mapping[str, Any], now: datetime) -> Encoded:
         """The prompt of a validated chat body. `now` is the local time whose date the system message shows, unless the
         deployment pins one. Raises RenderError where the server would refuse the request."""

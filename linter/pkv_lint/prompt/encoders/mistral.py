@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,12 @@ class MistralEncoder:
         self._deployment = deployment
         self._text_model = text_model
 
-    def encode(self, body: Mapping[str, Any]) -> Encoded:
-        """The prompt of a validated chat body, not yet truncated. Raises RenderError where the server would refuse the
+    def encode_completion(self, text: str) -> array[int]:
+        """The ids of generated text."""
+        return array("i", self._tokenizer.instruct_tokenizer.tokenizer.encode(text, bos=False, eos=False))
+
+    def encode(self, body: Mapping[str, Any], now: datetime) -> Encoded:
+        """The prompt of a validated chat body, not yet truncated; it shows no clock. Raises RenderError where the server would refuse the
         request, and for images and audio, whose tokens depend on the media itself."""
         from mistral_common.protocol.instruct.request import ChatCompletionRequest
         from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy

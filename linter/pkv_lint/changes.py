@@ -29,6 +29,10 @@ ChangeKind = Literal[
     "call_ids",
     "reasoning",
     "argument",
+    "salt",
+    "clock",
+    "template",
+    "reply",
 ]
 Chat = Mapping[str, Any]
 RENDERED_FIELDS = ("chat_template_kwargs", "documents", "reasoning_effort", "add_generation_prompt", "chat_template")

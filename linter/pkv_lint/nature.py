@@ -27,6 +27,14 @@ Nature = Literal[
     "call_ids",
     "reasoning",
     "argument",
+    "auxiliary",
+    "clock",
+    "generation_prompt",
+    "reasoning_dropped",
+    "moved",
+    "reasoning_not_replayed",
+    "generated",
+    "salt",
 ]
 BY_KIND: dict[ChangeKind, Nature] = {
     "tools_reordered": "tools_reordered",
@@ -49,6 +57,8 @@ SEARCHES: dict[Nature, Search] = {"timestamp": timestamps, "identifier": identif
 
 
 def nature_of(change: Change, relation: Relation, earlier: Turn, turn: Turn) -> Nature:
+    if relation == "auxiliary" and change.kind in ("text", "tool_set"):
+        return "auxiliary"
     if change.kind != "text":
         return BY_KIND[change.kind]
     if both(change, turn.chat, timestamps):

@@ -11,7 +11,7 @@ from .changes import Chat, canonical, continues, split, text_of
 from .text_changes import shared_ends
 from .turns import Turn
 
-Relation = Literal["continued", "same session", "other session"]
+Relation = Literal["continued", "auxiliary", "same session", "other session"]
 LOOK_BACK = 8
 """Earlier requests of a session (and heads of other sessions) that are considered."""
 SIMILAR = 0.5
@@ -20,7 +20,11 @@ SIMILAR = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An earlier request, and how it is related: the same conversation, another one of the session, or elsewhere."""
+    """An earlier request, and how it is related.
+
+    `continued`: this request goes on from it. `auxiliary`: it has the same history behind another system prompt or other
+    tools (a summary, a title). `same session` and `other session`: another conversation with a similar head.
+    """
 
     turn: Turn
     relation: Relation
@@ -75,14 +79,27 @@ class Sessions:
 
 
 def in_session(turn: Turn, earlier: list[Turn]) -> Reference | None:
+    """The last request of the session that this one goes on from, else the last with a similar head."""
     history = split(turn.chat).history
+    auxiliary = None
     for candidate in recent(earlier):
-        if continues(split(candidate.chat).history, history):
+        if not continues(split(candidate.chat).history, history):
+            continue
+        if same_head(candidate.chat, turn.chat):
             return Reference(candidate, "continued")
+        auxiliary = auxiliary or Reference(candidate, "auxiliary")
+    if auxiliary is not None:
+        return auxiliary
     for candidate in recent(earlier):
         if similarity(candidate.chat, turn.chat) > SIMILAR:
             return Reference(candidate, "same session")
     return None
+
+
+def same_head(before: Chat, after: Chat) -> bool:
+    """Whether two requests have versions of one system prompt."""
+    old, new = split(before).system, split(after).system
+    return old == new or similarity(before, after) > SIMILAR
 
 
 def recent(turns: list[Turn]) -> Iterator[Turn]:

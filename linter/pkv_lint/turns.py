@@ -28,6 +28,10 @@ class Turn:
     namespace: tuple[str, str]
 
     @property
+    def model(self) -> str:
+        return self.namespace[0]
+
+    @property
     def ids(self) -> array[int]:
         return self.prompt.token_ids
 

@@ -1,0 +1,113 @@
+"""Requests whose prompts are known: made by vLLM itself, counted by real servers, and written by hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pkv_lint.prompt import builtin
+from pkv_lint.prompt.deployment import Deployment
+from pkv_lint.prompt.errors import RenderError
+from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.prompt.template import ChatTemplates
+from pkv_lint.prompt.tokenizer import Tokenizer
+
+DATA = Path(os.environ.get("PKV_SHARED", Path(__file__).parents[3] / "shared")) / "data"
+SERVER = [
+    *("--served-model-name", "m", "--max-model-len", "131072", "--trust-request-chat-template"),
+    *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+]
+NOW = datetime(2026, 3, 9, 14, 5, 7)
+ENDPOINTS = {"/v1/messages/render": "messages", "/v1/responses/render": "responses"}
+# Vocabularies that cannot be had as open source: their lines are compared by text, with the special tokens of their
+# tokenizer_config.json.
+CLOSED_VOCABULARIES = {
+    "llama3": {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"},
+    "gemma3": {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>"},
+}
+FILES = sorted(
+    file.name.removesuffix(".jsonl.gz")
+    for file in DATA.glob("chat_golden/*.jsonl.gz")
+    if not file.name.startswith("mode.")
+)
+
+
+def lines(file: Path) -> Iterator[dict[str, Any]]:
+    with gzip.open(file, "rt", encoding="utf-8") as text:
+        yield from map(json.loads, text)
+
+
+@cache
+def tokenizer_of(name: str) -> Tokenizer:
+    tokenizer = Tokenizer.load(DATA / "tokenizers" / ("qwen3" if name in CLOSED_VOCABULARIES else name))
+    if name in CLOSED_VOCABULARIES:
+        tokenizer.special_tokens = CLOSED_VOCABULARIES[name]
+    return tokenizer
+
+
+def repeated(request: dict[str, Any]) -> dict[str, Any]:
+    """The request with `content_repeat: [text, times]` written out."""
+    for message in request.get("messages", ()):
+        if isinstance(message, dict) and "content_repeat" in message:
+            text, times = message.pop("content_repeat")
+            message["content"] = text * times
+    return request
+
+
+def difference(line: dict[str, Any], renderer: Renderer) -> str | None:
+    """What is not as vLLM has it, None when all is."""
+    expected = line.get("error")
+    now = datetime.fromisoformat(line["now"]) if "now" in line else NOW
+    try:
+        prompt = renderer.render(repeated(line["request"]), now, api=ENDPOINTS.get(line.get("path", "")))
+    except RenderError as error:
+        if expected is None:
+            return f"refused: {error}"
+        if error.status != expected["status"]:
+            return f"status {error.status} for {expected['status']}"
+        # What pydantic says changes with its version.
+        if "validation error" not in expected["message"] and error.message != expected["message"]:
+            return f"{error.message!r} for {expected['message']!r}"
+        return None
+    if expected is not None:
+        return f"rendered, but vLLM says {expected['message']!r}"
+    if "text" in line and prompt.text != line["text"]:
+        return f"{prompt.text!r} for {line['text']!r}"
+    if line["tokenizer"] not in CLOSED_VOCABULARIES and prompt.token_ids.tolist() != line["prompt_token_ids"]:
+        return "other ids"
+    return None
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_line_as_vllm_renders_it(name: str, shared: Path) -> None:
+    renderers: dict[tuple[Any, ...], Renderer] = {}
+    wrong = {}
+    for line in lines(shared / "data" / "chat_golden" / f"{name}.jsonl.gz"):
+        arguments = line.get("server_args", [])
+        key = (line["template"], line["tokenizer"], *arguments)
+        if key not in renderers:
+            source = (shared / "data" / "templates" / f"{line['template']}.jinja").read_text(encoding="utf-8")
+            deployment = Deployment.from_vllm_args(SERVER + arguments)
+            renderers[key] = Renderer(ChatTemplates(source), tokenizer_of(line["tokenizer"]), deployment)
+        if (found := difference(line, renderers[key])) is not None:
+            wrong[line["case"]] = found
+    assert not wrong
+
+
+def test_prompt_tokens_counted_by_a_qwen3_server(shared: Path) -> None:
+    renderer = Renderer.load(
+        chat_template=str(shared / "data" / "templates" / "Qwen-Qwen3-0.6B.jinja"),
+        tokenizer=str(shared / "data" / "tokenizers" / "qwen3"),
+    )
+    recorded = (shared / "data" / "requests" / "gt_qwen3-0.6b_vllm.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(row) for row in recorded]
+    assert len(rows) == 16
+    assert [len(renderer.render(row["body"]).token_ids) for row in rows] == [row["prompt_tokens"] for row in rows]

@@ -114,32 +114,36 @@ def cost_lines(report: Report, finding: Finding) -> Iterator[str]:
     if "hit" in evidence:
         total, token = evidence["prompt_tokens"], evidence["token"]
         yield (
-            f"  The prefix breaks at token {about}{token:,} of {total:,}, in block {token // size + 1:,} of "
+            f"  The prefix breaks at {about}token {token:,} of {total:,}, in block {token // size + 1:,} of "
             f"{-(-total // size):,}: {evidence['hit']:,} tokens reused, {evidence['hit_without']:,} without the break."
         )
         share = finding.tokens_lost / max(1, report.facts.prompt_tokens)
         yield (
-            f"  {finding.requests_affected:,} of {len(report.facts.replayed):,} requests, {about}{finding.tokens_lost:,} of "
-            f"{report.facts.prompt_tokens:,} prompt tokens ({share:.0%}) recomputed."
+            f"  {finding.requests_affected:,} of {len(report.facts.replayed):,} requests, "
+            f"{about}{finding.tokens_lost:,} of {report.facts.prompt_tokens:,} prompt tokens ({share:.0%}) recomputed."
         )
     elif "tokens_behind" in evidence:
         yield (
-            f"  {about.capitalize()}{evidence['tokens_behind']:,} of {evidence['prompt_tokens']:,} prompt tokens stand behind "
-            "it and are recomputed whenever it changes."
+            f"  {about.capitalize()}{evidence['tokens_behind']:,} of {evidence['prompt_tokens']:,} prompt tokens stand "
+            "behind it and are recomputed whenever it changes."
         )
     if finding.fix:
         yield f"  {finding.fix}"
 
 
 def summary(reports: Sequence[Report], findings: Sequence[Finding]) -> str:
-    counts = [f"{sum(f.severity == name for f in findings)} {name}" for name in COLOURS]
-    requests = sum(len(report.facts.replayed) for report in reports)
+    counts = [counted(sum(f.severity == name for f in findings), name) for name in COLOURS]
+    requests = counted(sum(len(report.facts.replayed) for report in reports), "request")
     total = sum(report.facts.prompt_tokens for report in reports)
     cached = sum(report.cached_tokens for report in reports)
     approximate = any(report.facts.approximate for report in reports)
-    text = f"{', '.join(counts)} in {requests:,} requests; {cached:,} of {total:,} prompt tokens reused"
+    text = f"{', '.join(counts)} in {requests}; {cached:,} of {total:,} prompt tokens reused"
     if approximate:
         text += (
             "\nFigures are approximate: no model was named, so the built-in layout and vocabulary stand in (--model)."
         )
     return text
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 or noun == "info" else "s")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import entry_points
+from typing import Any
 
 from .causes import replay
 from .facts import Facts
@@ -13,7 +16,7 @@ from .findings import Finding
 from .places import position_of
 from .prompt.errors import InputError, RenderError
 from .prompt.renderer import Renderer
-from .prompt.traffic import TrafficLine
+from .prompt.traffic import TrafficLine, read_requests
 from .rule_api import Rule
 from .turns import Refused, Turn, read_turns
 
@@ -69,6 +72,24 @@ def lint_traffic(
         findings += rule.check(facts)
     findings.sort(key=lambda finding: finding.order)
     return Report(tuple(findings), tuple(unusable), facts)
+
+
+def lint(
+    requests: Iterable[Mapping[str, Any]],
+    *,
+    renderer: Renderer | None = None,
+    block_size: int = DEFAULT_BLOCK_SIZE,
+    name: str = "requests",
+) -> list[Finding]:
+    """Lint requests from Python: chat bodies, or lines of traffic (`{"request": …, "session_id": …}`), in order.
+
+    `renderer` is `Renderer.load(model=…)`; without one the built-in layout is used and figures are approximate. Returns
+    what the command line prints, requests that the server would refuse included.
+    """
+    text = "\n".join(json.dumps(request, ensure_ascii=False) for request in requests)
+    lines = read_requests(io.BytesIO(text.encode("utf-8", "surrogatepass")), name=name)
+    report = lint_traffic(lines, renderer or Renderer.load(), block_size=block_size)
+    return [*report.unusable, *report.findings]
 
 
 def refusal(line: TrafficLine, error: RenderError) -> Finding:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import Any, Literal
 
-from .changes import Chat, canonical, continues, split, text_of
+from .changes import Chat, canonical, continues, gist, split, text_of
 from .text_changes import shared_ends
 from .turns import Turn
 
 Relation = Literal["continued", "auxiliary", "same session", "other session"]
 LOOK_BACK = 8
 """Earlier requests of a session (and heads of other sessions) that are considered."""
+ENDS = 5
+"""Messages at the end of a request by which a later one finds its session."""
 SIMILAR = 0.5
 """Share of equal text from which on two system prompts count as versions of one."""
 
@@ -38,17 +40,15 @@ class Sessions:
 
     def __init__(self) -> None:
         self._turns: dict[str, list[Turn]] = {}
-        self._unnamed: list[str] = []
         self._heads: dict[str, Turn] = {}
+        self._saying: dict[str, list[str]] = {}
 
     def add(self, turn: Turn) -> tuple[str, Reference | None]:
         """Take the next request. Returns its session and the earlier request to hold it against, None for a first one
         that resembles nothing before it."""
         session = turn.line.session_id
         if session is None:
-            session = self._continued_session(turn) or f"#{turn.index}"
-            if session not in self._turns:
-                self._unnamed.append(session)
+            session = self._joined(turn)
         earlier = self._turns.setdefault(session, [])
         reference = in_session(turn, earlier) or self._elsewhere(turn)
         earlier.append(turn)
@@ -57,14 +57,25 @@ class Sessions:
         self._heads[head] = turn
         return session, reference
 
-    def _continued_session(self, turn: Turn) -> str | None:
+    def _joined(self, turn: Turn) -> str:
+        """The session without a name that a request goes on from, else a new one.
+
+        Sessions are found by what their last request said first and last, so that a long traffic costs no more per
+        request than a short one.
+        """
         history = split(turn.chat).history
-        if len(history) < 2:
-            return None
-        for session in reversed(self._unnamed[-1000:]):
-            if continues(split(self._turns[session][-1].chat).history, history):
-                return session
-        return None
+        ends = [gist(message) for message in (*history[:1], *history[1:][-ENDS:])]
+        candidates = dict.fromkeys(session for said in ends for session in reversed(self._saying.get(said, [])))
+        joined = next((name for name in candidates if self._goes_on(name, history)), f"#{turn.index}")
+        for said in ends:
+            sessions = self._saying.setdefault(said, [])
+            if joined not in sessions:
+                sessions.append(joined)
+                del sessions[:-LOOK_BACK]
+        return joined
+
+    def _goes_on(self, session: str, history: list[Any]) -> bool:
+        return continues(split(self._turns[session][-1].chat).history, history)
 
     def _elsewhere(self, turn: Turn) -> Reference | None:
         head = head_of(turn.chat)

@@ -6,6 +6,7 @@ The rules are those of `entrypoints/anthropic`: `protocol.py` for what is refuse
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from pkv_lint.prompt.errors import RenderError
@@ -68,12 +69,15 @@ def _is_own_block(block: Block) -> bool:
     return False
 
 
-def to_chat(body: dict[str, Any], *, merge_inline_system: bool = False) -> dict[str, Any]:
+def to_chat(
+    body: dict[str, Any], *, merge_inline_system: bool = False, disabled_thinking_effort: str = "none"
+) -> dict[str, Any]:
     """The chat-completions body for a Messages body.
 
     `merge_inline_system`: the chat template refuses system messages after the first place (`refuses_inline_system`), so
-    the server joins them into the first one. Strings are passed on as the same objects. Raises RenderError, with a path
-    in the Messages body, where the server would answer 400.
+    the server joins them into the first one. `disabled_thinking_effort`: the reasoning effort that stands for disabled
+    thinking on this server. Strings are passed on as the same objects. Raises RenderError, with a path in the Messages
+    body, where the server would answer 400.
     """
     request = Fields.of(body, "")
     if not request.string("model"):
@@ -102,30 +106,41 @@ def to_chat(body: dict[str, Any], *, merge_inline_system: bool = False) -> dict[
     tool_choice = _tool_choice(request, [tool["function"]["name"] for tool in tools or ()])
     if tools and tool_choice is not None:
         chat["tool_choice"] = tool_choice
-    effort = _effort(request, max_tokens)
+    effort = _effort(request, max_tokens, disabled_thinking_effort)
     if effort is not None:
         chat["reasoning_effort"] = effort
     return chat
+
+
+def has_inline_system(body: Mapping[str, Any]) -> bool:
+    """Whether a message among the others is a system message, so that `merge_inline_system` matters."""
+    messages = body.get("messages")
+    return isinstance(messages, list) and any(
+        isinstance(message, Mapping) and message.get("role") == "system" for message in messages
+    )
 
 
 def refuses_inline_system(template: str | None) -> bool:
     """Whether vLLM joins system messages from inside a conversation into the first one for this chat template.
 
     Like `_detect_merge_inline_system` it renders a conversation with a second system message in an environment without
-    the functions that chat templates usually have: a template that calls `raise_exception` or adds to an unset token
-    fails and so counts as refusing. None (a renderer without a template) counts as refusing too.
+    what transformers adds to Jinja: a template that calls `raise_exception` or adds to an unset token fails and so
+    counts as refusing. None (a renderer without a template) counts as refusing too.
     """
-    import jinja2
-    from jinja2.ext import loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from pkv_lint.prompt.environment import LIMITS, rendered
+    from pkv_lint.prompt.limits import Meter
+    from pkv_lint.prompt.sandbox import GenerationTag, LimitedSandbox, Operations
 
     if not template:
         return True
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    environment = LimitedSandbox(LIMITS)
+    del environment.globals["raise_exception"], environment.globals["strftime_now"]
+    del environment.extensions[GenerationTag.identifier]
     conversation = [{"role": role, "content": "t"} for role in ("system", "user", "system", "user")]
+    variables = {"messages": conversation, "add_generation_prompt": False}
     try:
-        environment.from_string(template).render(messages=conversation, add_generation_prompt=False)
-    except jinja2.TemplateError:
+        rendered(environment.from_string(template), variables, Operations(Meter(LIMITS), datetime.min))
+    except Exception:  # whatever a template can raise; the server does not even start on what is no TemplateError
         return True
     return False
 
@@ -382,7 +397,7 @@ def _tool_choice(request: Fields, names: Sequence[str]) -> str | dict[str, Any] 
     return {"type": "function", "function": {"name": name}} if name in names else "required"
 
 
-def _effort(request: Fields, max_tokens: int) -> str | None:
+def _effort(request: Fields, max_tokens: int, disabled: str) -> str | None:
     effort: str | None = None
     config = request.optional_object("output_config")
     if config is not None:
@@ -399,4 +414,4 @@ def _effort(request: Fields, max_tokens: int) -> str | None:
         transfer = request.optional_object("kv_transfer_params") or {}
         if budget >= max_tokens and not transfer.get("do_remote_decode"):
             raise RenderError("must be less than max_tokens", path="thinking.budget_tokens")
-    return "none" if kind == "disabled" else effort
+    return disabled if kind == "disabled" else effort

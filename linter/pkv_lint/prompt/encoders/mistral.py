@@ -39,8 +39,11 @@ class MistralEncoder:
         return array("i", self._tokenizer.instruct_tokenizer.tokenizer.encode(text, bos=False, eos=False))
 
     def encode(self, body: Mapping[str, Any], now: datetime) -> Encoded:
-        """The prompt of a validated chat body, not yet truncated; it shows no clock. Raises RenderError where the server would refuse the
-        request, and for images and audio, whose tokens depend on the media itself."""
+        """The prompt of a validated chat body, not yet truncated; it shows no clock.
+
+        Raises RenderError where the server would refuse the request, and for images and audio, whose tokens depend on
+        the media itself.
+        """
         from mistral_common.protocol.instruct.request import ChatCompletionRequest
         from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy
 

@@ -66,7 +66,7 @@ def test_segments_give_the_ids_of_the_whole_text(name: str, request: pytest.Fixt
     whole, tokenizer, added = loaded(directory(name, lambda: request.getfixturevalue("shared")))
     assert Segmenter.of(whole) is not None
 
-    @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(pieces(added))
     def holds(text: str) -> None:
         assert tokenizer.encode(text).tolist() == whole.encode(text, add_special_tokens=False).ids
@@ -185,6 +185,33 @@ def test_made_vocabularies(name: str) -> None:
     @example("<|a|><|b|><|a|> <|a<|b|>")
     def holds(text: str) -> None:
         assert tokenizer.encode(text).tolist() == whole.encode(text, add_special_tokens=False).ids
+
+    holds()
+
+
+OVERLAPPING = ("<|a|>", "<|a|><|b|>", "<|a|><|b|>|a|>", "|><|b|>", "<", "<|", "|a|>\n<")
+GROWING = {
+    **{name: MADE[name] for name in ("plain", "rstrip", "single word", "empty sequence")},
+    "overlapping": lambda: made(added=tuple(plain(content) for content in OVERLAPPING)),
+    "overlapping, normalized": lambda: made(
+        added=tuple(plain(content, normalized=place % 2 == 0) for place, content in enumerate(OVERLAPPING))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_text_that_begins_like_the_last_one(name: str) -> None:
+    whole = GROWING[name]()
+    tokenizer = Tokenizer(GROWING[name](), {})
+    added = [token.content for token in whole.get_added_tokens_decoder().values() if token.content != "?"]
+
+    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.lists(st.tuples(st.integers(0, 60), pieces(added)), min_size=2, max_size=6))
+    def holds(turns: list[tuple[int, str]]) -> None:
+        text = "<|a|>user\n"
+        for cut, further in turns:
+            text = text[: max(len(text) - cut, 0)] + further
+            assert tokenizer.encode(text).tolist() == whole.encode(text, add_special_tokens=False).ids
 
     holds()
 

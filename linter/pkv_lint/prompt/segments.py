@@ -38,11 +38,14 @@ _PIECEWISE_PRE_TOKENIZERS = frozenset(
 class Segmenter:
     """Cuts texts in front of added tokens."""
 
-    __slots__ = ("_first", "_second")
+    __slots__ = ("_complete", "_first", "_second", "reach")
 
-    def __init__(self, first: _Scan, second: _Scan | None) -> None:
+    def __init__(self, first: _Scan, second: _Scan | None, *, complete: bool, reach: int) -> None:
         self._first = first
         self._second = second
+        self._complete = complete
+        self.reach = reach
+        """Whether a segment starts at a place depends on the text up to so many characters behind it, no further."""
 
     @classmethod
     def of(cls, tokenizer: tokenizers.Tokenizer) -> Segmenter | None:
@@ -64,7 +67,11 @@ class Segmenter:
             second = _Scan(normalized) if normalized and known else None
         except RecursionError:  # thousands of tokens, each the beginning of the next
             return None
-        return cls(first, second) if first.cuts or second else None
+        flags = any(token.lstrip or token.rstrip or token.single_word for token in added)
+        complete = not flags and (second is not None or not normalized)
+        # The length of the longest token that may start there or in front, and the character behind (`single_word`).
+        reach = 1 + max((len(token.content) for token in added), default=0)
+        return cls(first, second, complete=complete, reach=reach) if first.cuts or second else None
 
     def segments(self, text: str) -> list[str]:
         """`text` in pieces whose ids, one after another, are the ids of `text`. Empty for an empty text."""
@@ -80,6 +87,16 @@ class Segmenter:
         if self._second:
             starts.extend(self._second.starts(text, piece, len(text)))
         return [text[start:end] for start, end in pairwise((*starts, len(text))) if start < end]
+
+    def parted(self, segment: str) -> tuple[str, str] | None:
+        """The added token in front of a segment ("" for none) and the text behind it; None when there may be another
+        added token in that text, or when the token takes white space with it."""
+        if not self._complete:
+            return None
+        scans = (self._first, self._second) if self._second else (self._first,)
+        token = next((match.group() for scan in scans if (match := scan.pattern.match(segment))), "")
+        text = segment[len(token) :]
+        return None if any(scan.pattern.search(text) for scan in scans) else (token, text)
 
 
 class _Scan:

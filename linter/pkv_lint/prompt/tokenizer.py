@@ -6,6 +6,7 @@ import json
 from array import array
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,7 @@ from tokenizers import AddedToken
 
 from pkv_lint.prompt.errors import InputError, RenderError
 from pkv_lint.prompt.segments import Segmenter
+from pkv_lint.prompt.words import Words
 
 # Characters of text whose ids are kept. Prompts of one service are far smaller; the limit holds for endless traffic.
 _MEMO_CHARACTERS = 32 * 2**20
@@ -30,7 +32,9 @@ class Tokenizer:
         self._tokenizer = tokenizer
         self._frame = _take_frame(tokenizer)
         self._segmenter = Segmenter.of(tokenizer) if self._frame else None
+        self._words = Words.of(tokenizer, self._segmenter) if self._segmenter else None
         self._memo = _Memo(_MEMO_CHARACTERS)
+        self._head = _NO_HEAD
         self.special_tokens: Mapping[str, str] = MappingProxyType(dict(special_tokens))
 
     @classmethod
@@ -67,11 +71,10 @@ class Tokenizer:
         """
         if self._frame is None:
             return array("i", self._encoding(text, add_special_tokens).ids)
-        before, after = self._frame if add_special_tokens else ((), ())
-        ids = array("i", before)
-        for part in self._parts(self._segmenter.segments(text) if self._segmenter else [text]):
-            ids.extend(part)
-        ids.extend(after)
+        ids = self._segmented(text, self._segmenter) if self._segmenter else self._parts([text])[text][:]
+        if add_special_tokens:
+            before, after = self._frame
+            ids = array("i", before) + ids + array("i", after)
         return ids
 
     def offsets(self, text: str, add_special_tokens: bool = False) -> list[tuple[int, int]]:
@@ -91,6 +94,10 @@ class Tokenizer:
         before, after = self._frame if add_special_tokens and self._frame else ((), ())
         return [(0, 0)] * len(before) + spans + [(len(text), len(text))] * len(after)
 
+    def has_token(self, token: str) -> bool:
+        """Whether the vocabulary holds a token of this spelling."""
+        return self._tokenizer.token_to_id(token) is not None
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, special tokens included."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
@@ -101,26 +108,63 @@ class Tokenizer:
         other.special_tokens = MappingProxyType({})
         return other
 
-    def _parts(self, segments: list[str]) -> list[array[int]]:
-        parts = [self._memo.get(segment) for segment in segments]
-        missing = list(dict.fromkeys(segment for segment, part in zip(segments, parts, strict=True) if part is None))
-        if missing:
+    def _segmented(self, text: str, segmenter: Segmenter) -> array[int]:
+        head = self._head if text.startswith(self._head.text) else _NO_HEAD
+        segments = segmenter.segments(text[head.end :])
+        parts = self._parts(segments)
+        ids = head.ids[:]
+        start, settled = head.end, (0, 0)
+        for segment in segments:
+            if start + segmenter.reach <= len(text):
+                settled = start, len(ids)
+            ids.extend(parts[segment])
+            start += len(segment)
+        start, count = settled
+        self._head = _Head(text[: start + segmenter.reach], start, ids[:count])
+        return ids
+
+    def _parts(self, segments: list[str]) -> dict[str, array[int]]:
+        """The ids of each of these segments."""
+        parts: dict[str, array[int]] = {}
+        unknown = []
+        for segment in dict.fromkeys(segments):
+            ids = self._memo.get(segment)
+            if ids is None:
+                ids = self._words.ids(segment) if self._words else None
+                if ids is None:
+                    unknown.append(segment)
+                    continue
+                self._memo.put(segment, ids)
+            parts[segment] = ids
+        if unknown:
             try:
                 # Without the offsets, and on all cores: a half of the time even for one text on one core.
-                encodings = self._tokenizer.encode_batch_fast(missing, add_special_tokens=False)
+                encodings = self._tokenizer.encode_batch_fast(unknown, add_special_tokens=False)
             except TypeError:
-                raise _not_unicode("".join(missing)) from None
-            fresh = {text: array("i", encoding.ids) for text, encoding in zip(missing, encodings, strict=True)}
-            for text, ids in fresh.items():
-                self._memo.put(text, ids)
-            return [fresh[text] if part is None else part for text, part in zip(segments, parts, strict=True)]
-        return [part for part in parts if part is not None]
+                raise _not_unicode("".join(unknown)) from None
+            for segment, encoding in zip(unknown, encodings, strict=True):
+                parts[segment] = array("i", encoding.ids)
+                self._memo.put(segment, parts[segment])
+        return parts
 
     def _encoding(self, text: str, add_special_tokens: bool) -> tokenizers.Encoding:
         try:
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         except TypeError:
             raise _not_unicode(text) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The ids of the last text up to character `end`, where a segment starts in every text that begins with `text`: one
+    turn of a conversation repeats the turns before it, so most of it need not be cut again."""
+
+    text: str
+    end: int
+    ids: array[int]
+
+
+_NO_HEAD = _Head("", 0, array("i"))
 
 
 class _Memo:

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from pkv_lint.prompt.anthropic import has_inline_system, looks_like, refuses_inline_system, to_chat
+from pkv_lint.prompt.deployment import Deployment
 from pkv_lint.prompt.errors import RenderError
 from pkv_lint.prompt.provenance import origins, trace_value
 from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.prompt.template import ChatTemplates
+from pkv_lint.prompt.tokenizer import Tokenizer
 
 SERVER = "--served-model-name m --max-model-len 131072 --enable-auto-tool-choice --tool-call-parser hermes"
 REFERENCE = {"type": "tool_reference", "name": "f"}
@@ -44,11 +47,11 @@ def messages(request: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
 
 
 def test_golden(shared: Path) -> None:
+    tokenizer = Tokenizer.load(shared / "data/tokenizers/qwen3")
     for file in sorted((shared / "data/chat_golden").glob("api.*.jsonl.gz")):
-        template = shared / "data/templates" / f"{file.name.removeprefix('api.').removesuffix('.jsonl.gz')}.jinja"
-        renderer = Renderer.load(
-            chat_template=str(template), tokenizer=str(shared / "data/tokenizers/qwen3"), vllm_args=SERVER
-        )
+        name = file.name.removeprefix("api.").removesuffix(".jsonl.gz")
+        source = (shared / f"data/templates/{name}.jinja").read_text(encoding="utf-8")
+        renderer = Renderer(ChatTemplates(stated=source), tokenizer, Deployment.from_vllm_args(SERVER))
         for line in map(json.loads, gzip.decompress(file.read_bytes()).splitlines()):
             if line["path"].startswith("/v1/messages"):
                 prompt = renderer.render(line["request"], api="messages")

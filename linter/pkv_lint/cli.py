@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import click
@@ -15,6 +16,7 @@ from .prompt.errors import InputError
 from .prompt.traffic import TrafficLine
 
 PROGRAM = "pkv-lint"
+INPUT_CODES = ("PKV901", "PKV902", "PKV903")
 EPILOG = "Exit status: 0 nothing found, 1 findings at or above --fail-on, 2 bad usage or input."
 
 
@@ -39,8 +41,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 @click.option(
     "--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
 )
-@click.option("--explain", metavar="CODE", is_eager=True, expose_value=False, callback=lambda *a: explain(*a))
-@click.option("--list-rules", is_flag=True, is_eager=True, expose_value=False, callback=lambda *a: list_rules(*a))
+@click.option(
+    "--explain",
+    metavar="CODE",
+    is_eager=True,
+    expose_value=False,
+    callback=lambda *a: explain(*a),
+    help="Print the documentation of a rule and exit.",
+)
+@click.option(
+    "--list-rules",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda *a: list_rules(*a),
+    help="List the rules and exit.",
+)
 @click.version_option(package_name="pkv-lint", prog_name="pkv-lint")
 def command(
     files: tuple[str, ...],
@@ -60,7 +76,10 @@ def command(
 
     zone, renderer = server.zone, server.renderer(PROGRAM)
     block_size = server.block_tokens(renderer)
-    rules = [rule for rule in load_rules() if wanted(rule.CODE, select, ignore)]
+    chosen = Choice(select, ignore)
+    rules = load_rules()
+    chosen.check([*(rule.CODE for rule in rules), *INPUT_CODES])
+    rules = [rule for rule in rules if chosen.takes(rule.CODE)]
     failed: list[InputError] = []
 
     def lines_of(names: Sequence[str]) -> Iterator[TrafficLine | InputError]:
@@ -68,13 +87,17 @@ def command(
             try:
                 yield from read_requests(name, zone=zone)
             except InputError as error:
-                failed.append(error)
+                if error.code:
+                    yield error
+                else:
+                    failed.append(error)
 
     groups = [files] if together else [(name,) for name in files]
     reports: list[Report] = [
         lint_traffic(lines_of(group), renderer, block_size=block_size, rules=rules) for group in groups
     ]
-    findings = [finding for report in reports for finding in report.findings]
+    shown = [(report, [found for found in report.findings if chosen.takes(found.code)]) for report in reports]
+    findings = [finding for _, group in shown for finding in group]
     unusable = [finding for report in reports for finding in report.unusable]
     if format_ == "json":
         from .outputs import json as output
@@ -83,8 +106,9 @@ def command(
     else:
         from .outputs import text
 
-        write(line for report in reports for line in text.lines(report, report.findings))
-        write([text.summary(reports, findings)])
+        write(line for report, group in shown for line in text.lines(report, group))
+        if findings or any(report.facts.replayed for report in reports):
+            write([text.summary(reports, findings)])
         for finding in unusable:
             complain(PROGRAM, one_line(finding))
     for error in failed:
@@ -100,8 +124,25 @@ def one_line(finding: Finding) -> str:
     return f"{place}: {finding.code} {path}{finding.message}"
 
 
-def wanted(code: str, select: str | None, ignore: str | None) -> bool:
-    return (select is None or code.startswith(prefixes(select))) and not (ignore and code.startswith(prefixes(ignore)))
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which findings the user wants to see: `--select` and `--ignore`, comma-separated codes or beginnings of codes."""
+
+    select: str | None
+    ignore: str | None
+
+    def takes(self, code: str) -> bool:
+        selected = self.select is None or code.startswith(prefixes(self.select))
+        return selected and not code.startswith(prefixes(self.ignore or ""))
+
+    def check(self, codes: Sequence[str]) -> None:
+        """Raises a usage error for what names no code."""
+        for name, text in (("--select", self.select), ("--ignore", self.ignore)):
+            if text is not None and not prefixes(text):
+                raise click.UsageError(f"{name} names no code")
+            for prefix in prefixes(text or ""):
+                if not any(code.startswith(prefix) for code in codes):
+                    raise click.UsageError(f"no rule has the code {prefix} ({name}; see --list-rules)")
 
 
 def prefixes(text: str) -> tuple[str, ...]:

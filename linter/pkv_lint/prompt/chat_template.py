@@ -101,7 +101,8 @@ class ChatTemplate:
         accepted = {
             name: value
             for name, value in kwargs.items()
-            if name not in NOT_A_VARIABLE and name in self.template.undeclared
+            # The template is analysed only for a name that stands in it.
+            if name not in NOT_A_VARIABLE and name in self.source and name in self.template.undeclared
         }
         if "messages" in accepted:
             raise RenderError(

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from .prompt.source import format_path
-from .text_changes import TextChange, text_changes
+from .text_changes import TextChange, shared_ends, text_changes
 
 ChangeKind = Literal[
     "text",
@@ -342,7 +342,17 @@ def continues(before: Sequence[Any], after: Sequence[Any]) -> bool:
     if after[: len(before)] == before:
         return True
     kept = sum(size for _, _, size in blocks(before, after))
+    if not kept:
+        kept = sum(resembles(old, new) for old, new in zip(before, after, strict=False))
     return kept * 2 >= min(len(before), len(after))
+
+
+def resembles(old: Any, new: Any) -> bool:
+    """Whether two messages are versions of one: the same role, and most of the text at its ends."""
+    if role(old) != role(new):
+        return False
+    one, other = text_of(old), text_of(new)
+    return sum(shared_ends(one, other)) * 2 >= max(len(one), len(other))
 
 
 def blocks(before: Sequence[Any], after: Sequence[Any]) -> list[tuple[int, int, int]]:

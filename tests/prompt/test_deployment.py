@@ -316,6 +316,7 @@ def test_a_switch_does_not_take_the_model(switch: str) -> None:
         ("vllm serve m --lora-modules {x", "--lora-modules is not valid JSON"),
         ("vllm serve m --lora-modules '{\"path\": 1}'", "--lora-modules needs objects with a name"),
         ("vllm serve m extra", "unexpected argument 'extra'"),
+        ("vllm serve m --model m", "unexpected argument 'm'"),
         ("vlm serve m", "unexpected argument 'serve'"),
         ("vllm serve m --chat-template '{{", "the vLLM arguments end inside quotes"),
         (

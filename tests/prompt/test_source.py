@@ -104,6 +104,11 @@ def test_a_value_that_is_not_there_is_sought_as_far_as_possible(path: str, colum
     assert locate('{"a": {}, "l": [1, 2]}', path) == Position(1, column)
 
 
+def test_deep_nesting_is_no_crash() -> None:
+    assert locate(' {"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "a[0]") == Position(1, 2)
+    assert locate(' {"b": ' + "[" * 100_000 + "]" * 100_000 + ', "a": 1}', "a") == Position(1, 2)
+
+
 def test_text_that_is_not_json_is_refused() -> None:
     with pytest.raises(ValueError, match="Expecting"):
         locate('{"a" 1', "a.b")

@@ -352,6 +352,30 @@ def test_a_document_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch
     assert [isinstance(item, TrafficLine) for item in items] == [False] + [True] * 100
 
 
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from([LINE.encode(), b"\n", b"\r\n", b"[", b"]", b"{", b"}", b",", b'"request":', b"\\", b'"']),
+            st.sampled_from([b"\xef\xbb\xbf", b"\xff", b"\0", b"NaN", b"1e999", b'{"request": {}}', b'{"body": 1}']),
+            st.binary(max_size=6),
+        ),
+        max_size=10,
+    )
+)
+def test_any_bytes_are_read_or_refused(pieces: list[bytes]) -> None:
+    try:
+        items = read(b"".join(pieces))
+    except InputError as error:
+        assert "\n" not in str(error) and str(error).startswith("f")
+        return
+    assert items
+    for index, item in enumerate(items):
+        if isinstance(item, TrafficLine):
+            assert item.index == index and item.locate("") >= Position(1, 1)
+        else:
+            assert "\n" not in str(item) and str(item).startswith("f:") and item.code in ("PKV901", "PKV902")
+
+
 # Streams.
 
 

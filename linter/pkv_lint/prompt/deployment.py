@@ -350,7 +350,8 @@ class _Line:
         models = [line.values["--model"], *line.positional] if "--model" in line.values else line.positional
         if len(models) > 1:
             raise InputError(f"unexpected argument {_shown(models[1])} in the vLLM arguments")
-        line.values.update({"--model": model for model in models})
+        if models:
+            line.values["--model"] = models[0]
         # FlexibleArgumentParser.parse_args puts the collected dotted values last, so they win over the flag's own JSON.
         for flag, nested in line.nested.items():
             if flag in _VALUES:

@@ -166,7 +166,12 @@ def locate(text: str, path: str, offset: int | None = None, *, key: bool = False
     holds JSON, such as `…function.arguments.city`. What is not in the text is looked for as far as the path goes: the
     nearest value around it. Raises ValueError for an offset beyond the string or text that is not JSON.
     """
-    return position(text, _find(text, parse_path(path), offset, key))
+    parts = parse_path(path)
+    try:
+        index = _find(text, parts, offset, key)
+    except RecursionError:  # nested so deeply that it could be parsed only from a caller further up
+        index = skip_space(text, 0)
+    return position(text, index)
 
 
 def _find(text: str, parts: Sequence[str | int], offset: int | None, key: bool) -> int:

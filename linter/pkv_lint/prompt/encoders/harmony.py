@@ -270,7 +270,7 @@ def _load_encoding(file: Path) -> HarmonyEncoding:
         from openai_harmony import HarmonyEncodingName, HarmonyError, load_harmony_encoding
     except ImportError:
         raise InputError("prompts of gpt-oss need the library openai-harmony: install pkv-lint[encoders]") from None
-    directory = _vocabulary_directory(file)
+    directory = tiktoken_vocabulary(file)
     before = os.environ.get("TIKTOKEN_ENCODINGS_BASE")
     # The library fetches its vocabulary from the net unless this variable names a directory with the file.
     os.environ["TIKTOKEN_ENCODINGS_BASE"] = str(directory)
@@ -285,7 +285,7 @@ def _load_encoding(file: Path) -> HarmonyEncoding:
             os.environ["TIKTOKEN_ENCODINGS_BASE"] = before
 
 
-def _vocabulary_directory(file: Path) -> Path:
+def tiktoken_vocabulary(file: Path) -> Path:
     """A directory with the vocabulary in tiktoken's format, made from tokenizer.json once and kept in the cache."""
     try:
         source = file.read_bytes()

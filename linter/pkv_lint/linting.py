@@ -15,12 +15,11 @@ from .facts import Facts
 from .findings import Finding
 from .places import position_of
 from .prompt.errors import InputError, RenderError
+from .prompt.model_config import DEFAULT_BLOCK_SIZE
 from .prompt.renderer import Renderer
 from .prompt.traffic import TrafficLine, read_requests
 from .rule_api import Rule
 from .turns import Refused, Turn, read_turns
-
-DEFAULT_BLOCK_SIZE = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class ServerOptions:
 
     def block_tokens(self, renderer: Renderer) -> int:
         """Tokens per block: what was asked for, else what the deployment uses."""
-        from .linting import DEFAULT_BLOCK_SIZE
+        from .prompt.model_config import DEFAULT_BLOCK_SIZE
 
         return self.block_size or renderer.deployment.block_size or DEFAULT_BLOCK_SIZE
 

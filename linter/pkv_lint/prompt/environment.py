@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 from jinja2 import meta, nodes
@@ -16,6 +17,11 @@ from pkv_lint.prompt.sandbox import LimitedContext, LimitedSandbox, Operations
 
 LIMITS = Limits()
 _LONGEST_MESSAGE = 4000
+_TRACING_COSTS = 20
+"""How many times the time of a plain render a traced one may take."""
+
+if TYPE_CHECKING:
+    from pkv_lint.prompt.traced import Traced
 
 
 class Template:
@@ -52,6 +58,36 @@ class Template:
             return rendered(self._template, variables, Operations(Meter(self.limits), now))
         except Exception as error:
             raise template_error(error) from error
+
+    @cached_property
+    def _tracing(self) -> jinja2.Template:
+        from pkv_lint.prompt.tracing import TracingSandbox
+
+        return TracingSandbox(self.limits).from_string(self.source)
+
+    def render_traced(self, variables: Mapping[str, Any], now: datetime) -> Traced:
+        """The text of `render` with the origins of its characters.
+
+        Strings of `variables` that are not `Traced` yet count as part of the template, under the name of the variable:
+        special tokens such as `bos_token`. Raises as `render` does.
+        """
+        from pkv_lint.prompt.origin import Source
+        from pkv_lint.prompt.traced import Traced, trace, untraced
+        from pkv_lint.prompt.traced_values import untrace
+        from pkv_lint.prompt.tracing import TracingOperations
+
+        text = self.render({name: untrace(value) for name, value in variables.items()}, now)
+        named = {
+            name: trace(value, Source("template", name)) if type(value) is str else value
+            for name, value in variables.items()
+        }
+        limits = replace(self.limits, seconds=_TRACING_COSTS * self.limits.seconds, memory=2 * self.limits.memory)
+        try:
+            followed = rendered(self._tracing, named, TracingOperations(Meter(limits), now))
+        except Exception:
+            return untraced(text)
+        # A text that came out differently would show origins of something that no server sees.
+        return followed if isinstance(followed, Traced) and followed == text else untraced(text)
 
 
 def compile_template(source: str) -> Template:

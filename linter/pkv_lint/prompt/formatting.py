@@ -51,9 +51,9 @@ def _converted(match: re.Match[str], value: Any) -> str:
 def respelled_number(value: Any, text: str) -> str:
     """A number as some format prints it."""
     if isinstance(value, (TracedInt, TracedFloat)):
-        if text == value.printed:
-            return value.printed
-        source, offset, _ = value.printed._runs[0]
+        if text == value._printed:
+            return value._printed
+        source, offset, _ = value._printed._runs[0]
         return written(text, source, offset)
     return text
 

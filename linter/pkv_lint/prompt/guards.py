@@ -159,7 +159,7 @@ def _lines(meter: Meter, text: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 def _searched(meter: Meter, text: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Searches from the end, and strips of given characters, may look at the whole argument at every place."""
     if is_text(text):
-        wanted = args[0] if args else None
+        wanted = argument(args, kwargs, 0, "")
         if is_text(wanted) and len(text) > _PIECE:
             meter.steps(len(text) * len(wanted))
     elif isinstance(text, (list, tuple)):

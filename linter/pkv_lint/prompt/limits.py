@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from sys import getsizeof
 from typing import Any, TypeVar
 
-from jinja2 import TemplateRuntimeError
+from jinja2 import TemplateRuntimeError, Undefined
 from jinja2.utils import Namespace
 
 T = TypeVar("T")
 
-_ATOMS = frozenset((int, float, bool, type(None)))
+_ATOMS = frozenset((int, float, bool, type(None), Undefined))
 _CHECK_EVERY = 1 << 20
 """Units of work between two looks at the clock. A unit is about a byte that is made or a nanosecond that is spent."""
 _SMALL = 1024
@@ -127,15 +127,20 @@ class Meter:
         if isinstance(value, str):
             return len(value)
         room = self.limits.characters
-        weight = 0
+        weight = nested = 0
         stack = [value]
-        nested = 0
         while stack:
             container = stack.pop()
-            if isinstance(container, str):
-                weight += len(container)
-                continue
-            children = children_of(container)
+            if type(container) is dict:
+                children = container.values()
+                try:
+                    weight += len("".join(container))
+                except TypeError:  # not all names are strings
+                    stack.append([*container])
+            else:
+                children = children_of(container)
+                if isinstance(container, tuple):
+                    nested += sum(isinstance(child, tuple) for child in children)
             weight += 8 * len(children)
             if weight <= room:
                 for child in children:
@@ -144,7 +149,6 @@ class Meter:
                         weight += len(child)
                     elif kind not in _ATOMS:
                         stack.append(child)
-                        nested += isinstance(container, tuple) and isinstance(child, tuple)
             if weight > room:
                 raise LimitError(
                     f"the chat template was stopped: it prints or compares a value of more than {room:,} characters"
@@ -179,6 +183,10 @@ class Meter:
 
 def children_of(value: Any) -> Any:
     """What the `repr` of a container prints; nothing for everything else."""
+    if type(value) is list:
+        return value
+    if isinstance(value, str):
+        return (str.__str__(value),)
     if isinstance(value, (list, tuple, Set, ValuesView)):
         return value
     if isinstance(value, Mapping):

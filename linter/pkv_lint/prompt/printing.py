@@ -102,7 +102,7 @@ class _Printer:
     def constant_in(self, container: Any, key: Any, child: Any, syntax: Source) -> Traced | None:
         if child is not None and not isinstance(child, bool):
             return None
-        found = getattr(container, "constants", {}).get(key)
+        found = getattr(container, "_constants", {}).get(key)
         if found is not None or syntax.kind != "syntax":
             return found
         where = f"{syntax.where}[{key}]" if isinstance(container, (list, tuple)) else member_path(syntax.where, key)
@@ -192,7 +192,7 @@ class _Json(_Printer):
                 self.write(child, syntax, self.constant_in(value, i, child, syntax), depth + 1)
             builder.add_run(self.newline(depth) + "]", syntax)
         elif type(value) in _NUMBERS:
-            builder.add(respelled(value.printed, json.dumps(value)))
+            builder.add(respelled(value._printed, json.dumps(value)))
         elif value is None or isinstance(value, bool):
             builder.add(self.constant_text(constant, CONSTANTS[value]))
         else:

@@ -30,6 +30,7 @@ guard sees, and takes about as many nanoseconds."""
 
 _COST_OF_CALL = 1000
 _SUMS_AT_ONCE = 4
+_DICT_ATTRIBUTES = frozenset(dir(dict))
 
 
 class Operations:
@@ -285,16 +286,17 @@ class LimitedSandbox(ImmutableSandboxedEnvironment):
 
     code_generator_class = LimitedCodeGenerator
     context_class = LimitedContext
-    operations_class = Operations
+    dictionaries: tuple[type, ...] = (dict,)
     intercepted_binops = frozenset({"*", "**", "%", "-"})
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, LoopControlExtension])
         self.limits = limits
-        self.filters = {name: _guarded_filter(name, function) for name, function in self.filters.items()}
+        self.filters = {name: guarded_filter(name, function) for name, function in self.filters.items()}
         self.filters["tojson"] = tojson
-        tests: dict[str, Callable[..., Any]] = self.tests
-        self.tests = tests | {name: _guarded_test(tests[name], guard) for name, guard in guards.TESTS.items()}
+        for name, guard in guards.TESTS.items():
+            test: Any = self.tests[name]
+            self.tests[name] = _guarded_test(test, guard)
         self.globals["raise_exception"] = raise_exception
         self.globals["strftime_now"] = strftime_now
 
@@ -306,6 +308,12 @@ class LimitedSandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         return guards.OPERATORS[operator](context.operations.meter, left, right)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if type(obj) in self.dictionaries and attribute not in _DICT_ATTRIBUTES:
+            # What the general way comes to after a failed look-up, which is slow.
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> Any:
         if (
@@ -339,7 +347,7 @@ class LimitedSandbox(ImmutableSandboxedEnvironment):
             return self.undefined("value was undefined because a callable raised a StopIteration exception")
 
 
-def _guarded_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def guarded_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     guard = guards.FILTERS.get(name)
     if guard is None:
         return function

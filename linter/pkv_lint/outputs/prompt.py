@@ -11,7 +11,7 @@ import click
 from ..prompt.errors import RenderError
 from ..prompt.origin import Kind, Origin
 from ..prompt.prompt import Prompt
-from ..prompt_parts import Part, blocks, names, sections
+from ..prompt_parts import Part, blocks, names, part_of, sections
 from .columns import fitting, padded, visible, width
 
 COLOURS: Mapping[Kind, str] = {
@@ -118,7 +118,7 @@ def block_object(prompt: Prompt, index: int, part: Part) -> dict[str, Any]:
         "tokens": part.end - part.first,
         "start": part.start,
         "end": part.stop,
-        "origins": names(part.origins, None),
+        "origins": list(dict.fromkeys(map(part_of, part.origins))),
         "text": None if prompt.text is None else prompt.text[part.start : part.stop],
     }
 

@@ -205,12 +205,12 @@ class _Reader:
 
     def _lines_or_values(self) -> Iterator[TrafficLine | InputError]:
         lines = self._lines()
-        first = next(((number, raw) for number, raw in lines if raw.strip()), None)
+        first = next(((number, raw) for number, raw in lines if not _is_blank(raw)), None)
         if first is None:
             return
         number, raw = first
         check_encoding(raw, self.name)
-        if raw.lstrip().startswith(b"["):
+        if raw.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n").startswith(b"["):
             data = raw + self.stream.read(max(0, MAX_DOCUMENT_BYTES + 1 - len(raw)))
             if len(data) > MAX_DOCUMENT_BYTES:
                 limit = MAX_DOCUMENT_BYTES // 1024**2
@@ -231,7 +231,7 @@ class _Reader:
             lines = chain(held[1:], lines)
         yield item
         for number, raw in lines:
-            if raw.strip():
+            if not _is_blank(raw):
                 yield self._line(number, raw)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
@@ -239,7 +239,7 @@ class _Reader:
         number = 0
         while raw := self.stream.readline(MAX_LINE_BYTES + 1):
             number += 1
-            yield number, raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            yield number, raw
             while len(raw) > MAX_LINE_BYTES and not raw.endswith(b"\n"):
                 raw = self.stream.readline(MAX_LINE_BYTES + 1)
 
@@ -316,6 +316,10 @@ class _Reader:
             return InputError(
                 error.message, file=self.name, line=place.line, column=place.column, path=error.path, code="PKV902"
             )
+
+
+def _is_blank(raw: bytes) -> bool:
+    return not raw.removeprefix(codecs.BOM_UTF8).strip(b" \t\r\n")
 
 
 def _is_syntax_error(item: TrafficLine | InputError) -> bool:

@@ -53,6 +53,7 @@ class Run:
 
 
 Lint = Callable[..., Run]
+Terminal = Callable[..., bytes]
 
 
 @pytest.fixture
@@ -348,9 +349,10 @@ class TestOutput:
         assert run.status == 1
         assert "\x1b" not in run.out and "\x07" not in run.out
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
     @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
-    def test_colours_on_a_terminal(self, file: Callable[..., Path], no_color: str, coloured: bool) -> None:
+    def test_colours_on_a_terminal(
+        self, on_terminal: Terminal, file: Callable[..., Path], no_color: str, coloured: bool
+    ) -> None:
         shown = on_terminal(["-m", "pkv_lint.cli", str(file(CLOCKED))], NO_COLOR=no_color)
         assert b"PKV101" in shown
         assert (b"\x1b[" in shown) is coloured
@@ -377,28 +379,3 @@ class TestOutput:
             check=False,
         )
         assert (done.returncode, done.stderr) == (1, b"")
-
-
-def on_terminal(arguments: list[str], **environment: str) -> bytes:
-    """What a Python process writes to a terminal."""
-    import pty
-
-    parent, child = pty.openpty()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, *arguments], stdout=child, stderr=child, env={**os.environ, "TERM": "xterm", **environment}
-        )
-        os.close(child)
-        shown = b""
-        while True:
-            try:
-                part = os.read(parent, 65536)
-            except OSError:  # Linux says EIO when the other end is closed
-                break
-            if not part:
-                break
-            shown += part
-        process.wait()
-    finally:
-        os.close(parent)
-    return shown

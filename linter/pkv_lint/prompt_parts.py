@@ -80,8 +80,8 @@ def names(origins: Sequence[Origin], body: Mapping[str, Any] | None) -> list[str
     the parts is named where there is nothing else."""
     held = [origin for origin in origins if not is_frame(origin)]
     if not held:
-        roles = [origin for origin in origins if origin.kind == "value"]
-        return [*template_lines(origins), *dict.fromkeys(described(part_of(origin), body) for origin in roles)]
+        roles = [part_of(origin) for origin in origins if origin.kind == "value"]
+        return [*template_lines(origins), *dict.fromkeys(roles)]
     found = list(dict.fromkeys(map(part_of, held)))
     if len({origin.source for origin in held}) == 1 and held[0].source.where == found[0]:
         return [f"{described(found[0], body)} {span(held)}"]

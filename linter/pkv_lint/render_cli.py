@@ -85,13 +85,14 @@ def show_one(item: TrafficLine | InputError, renderer: Renderer, show: str, size
 
 
 def show_text(prompt: Prompt) -> None:
-    """Coloured on a terminal; elsewhere exactly the characters of the prompt."""
+    """For reading on a terminal, coloured by origin; elsewhere exactly the characters of the prompt."""
     from .outputs import prompt as output
 
     context = click.get_current_context()
-    if sys.stdout.isatty() and context.color is not False:
+    if sys.stdout.isatty():
         write([output.coloured(prompt)])
-        click.echo(output.legend(), err=True)
+        if context.color is not False:
+            click.echo(output.legend(), err=True)
     else:
         context.color = True  # keep what looks like a colour code in the prompt
         write(output.text_of(prompt))

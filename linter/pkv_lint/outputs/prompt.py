@@ -29,7 +29,7 @@ LEGEND: Mapping[Kind, str] = {
     "clock": "clock",
     "computed": "worked out by the template",
 }
-FROM_WIDTH = 44
+FROM_WIDTH = 46
 
 
 def legend() -> str:

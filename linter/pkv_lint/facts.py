@@ -12,10 +12,15 @@ from .changes import reached, split
 from .nature import Nature, located
 from .patterns import Granularity, Match, identifiers, timestamps
 from .places import Place, place_of
+from .probes import Probes
 from .prompt.renderer import Renderer
 from .prompt.source import format_path, parse_path
 from .turns import Turn
 
+BLAME_THE_TEMPLATE: frozenset[Nature] = frozenset(
+    {"call_ids", "reasoning_dropped", "generation_prompt", "generated", "clock", "moved"}
+)
+"""Natures that say something about the template: nothing is said when it is not the server's own."""
 ANCHOR = 24
 """Characters in front of a changed span by which two requests recognise the same spot."""
 
@@ -62,6 +67,7 @@ class Facts:
         self.block_size = block_size
         self.layout = renderer.layout
         self.approximate = renderer.approximate
+        self.probes = Probes([item.turn for item in replayed], renderer)
         self._renderer = renderer
 
     @property
@@ -78,6 +84,8 @@ class Facts:
         causes: dict[tuple[Nature, str, str], list[Cause]] = {}
         for item in self.replayed:
             for cause in item.causes:
+                if self.layout == "builtin" and cause.nature in BLAME_THE_TEMPLATE:
+                    continue
                 causes.setdefault((cause.nature, *spot(cause)), []).append(cause)
         groups: dict[Nature, list[Group]] = {}
         for (nature, _, _), members in causes.items():
@@ -86,6 +94,37 @@ class Facts:
 
     def of(self, nature: Nature) -> list[Group]:
         return self.groups.get(nature, [])
+
+    @cached_property
+    def hybrid(self) -> bool:
+        """Whether the model keeps states that can be resumed only at stored places."""
+        return self._renderer.hybrid
+
+    @cached_property
+    def _sessions(self) -> Mapping[str, list[Replayed]]:
+        sessions: dict[str, list[Replayed]] = {}
+        for item in self.replayed:
+            sessions.setdefault(item.session, []).append(item)
+        return sessions
+
+    @cached_property
+    def _session_of(self) -> Mapping[int, str]:
+        return {item.turn.index: item.session for item in self.replayed}
+
+    def next_in_session(self, turn: Turn) -> int | None:
+        """The index of the request that comes after this one in its session."""
+        later = (item.turn.index for item in self._sessions[self._session_of[turn.index]])
+        return next((index for index in later if index > turn.index), None)
+
+    def salts_in_session(self, turn: Turn) -> int:
+        """How many cache salts the requests of a turn's session carry."""
+        return len({item.turn.namespace[1] for item in self._sessions[self._session_of[turn.index]]})
+
+    @cached_property
+    def salt_per_request(self) -> bool:
+        """Whether no two requests have a salt in common, in three or more."""
+        salts = [item.turn.namespace[1] for item in self.replayed]
+        return len(salts) > 2 and len(set(salts)) == len(salts)
 
     def granularity(self, group: Group) -> Granularity | None:
         """The finest unit of the date or time that changed in the first request of the group."""

@@ -14,8 +14,21 @@ from .causes import Cause
 from .facts import Facts, Group, Pattern
 from .findings import Blame, Finding, Severity
 from .nature import located
+from .turns import Turn
 
-__all__ = ["Blame", "Cause", "Facts", "Finding", "Group", "Pattern", "Rule", "Severity", "for_group", "for_pattern"]
+__all__ = [
+    "Blame",
+    "Cause",
+    "Facts",
+    "Finding",
+    "Group",
+    "Pattern",
+    "Rule",
+    "Severity",
+    "for_group",
+    "for_pattern",
+    "for_turn",
+]
 
 
 class Rule(Protocol):
@@ -95,5 +108,38 @@ def for_pattern(
         tokens_lost=0,
         blame="client",
         evidence={"after": pattern.text, "tokens_behind": pattern.behind, "prompt_tokens": len(pattern.turn.ids)},
+        fix=fix,
+    )
+
+
+def for_turn(
+    rule: Rule | Any,
+    facts: Facts,
+    turn: Turn,
+    path: str | None,
+    message: str,
+    fix: str,
+    *,
+    severity: Severity | None = None,
+    blame: Blame = "client",
+    requests: int = 1,
+) -> Finding:
+    """The finding for something that one request shows by itself."""
+    place = facts.place(turn, path)
+    return Finding(
+        code=rule.CODE,
+        name=rule.NAME,
+        severity=severity or rule.SEVERITY,
+        message=message,
+        file=place.file,
+        line=place.line,
+        column=place.column,
+        request=turn.index,
+        path=place.path,
+        span=place.span,
+        requests_affected=requests,
+        tokens_lost=0,
+        blame=blame,
+        evidence={"prompt_tokens": len(turn.ids)},
         fix=fix,
     )

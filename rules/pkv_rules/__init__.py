@@ -5,7 +5,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-CODES = ("pkv101", "pkv103", "pkv201", "pkv301")
+CODES = (
+    "pkv101",
+    "pkv103",
+    "pkv201",
+    "pkv301",
+    "pkv302",
+    "pkv303",
+    "pkv304",
+    "pkv305",
+    "pkv401",
+    "pkv402",
+    "pkv403",
+    "pkv404",
+    "pkv501",
+    "pkv502",
+    "pkv503",
+    "pkv504",
+    "pkv505",
+    "pkv601",
+    "pkv602",
+    "pkv603",
+    "pkv604",
+    "pkv904",
+)
 
 
 def all_rules() -> list[Any]:

@@ -46,6 +46,11 @@ class ChatTemplate:
         self.content_format: ContentFormat = content_format(self.template.parse())
         self.knows_developer = '"developer"' in source or "'developer'" in source
 
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names that the template takes from outside, `strftime_now` and other functions included."""
+        return self.template.undeclared
+
     def text(
         self,
         prepared: ChatRequest,

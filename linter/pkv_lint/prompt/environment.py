@@ -17,6 +17,7 @@ from pkv_lint.prompt.sandbox import LimitedContext, LimitedSandbox, Operations
 
 LIMITS = Limits()
 _LONGEST_MESSAGE = 4000
+ADDED_FUNCTIONS = frozenset({"raise_exception", "strftime_now"})
 _TRACING_COSTS = 20
 """How many times the time of a plain render a traced one may take."""
 
@@ -41,8 +42,11 @@ class Template:
 
     @cached_property
     def undeclared(self) -> frozenset[str]:
-        """The names that the template expects from outside (transformers' `_get_template_variables`)."""
-        return frozenset(meta.find_undeclared_variables(self.parse()))
+        """The names that the template takes from outside, as vLLM counts them (`_resolve_chat_template_kwargs`): there
+        the functions that transformers adds are not known yet, so a request could replace them."""
+        tree = self.parse()
+        called = {node.name for node in tree.find_all(nodes.Name) if node.ctx == "load"}
+        return frozenset(meta.find_undeclared_variables(tree)) | (called & ADDED_FUNCTIONS)
 
     def parse(self) -> nodes.Template:
         """The syntax tree."""

@@ -48,17 +48,24 @@ def load_renderer(
         files.names,
     )
     multimodal = config is not None and config.multimodal
+    hybrid = config is not None and any(layer.kind != "full" for layer in config.layers)
     if mode == "mistral":
         from .encoders.mistral import MistralEncoder
 
         if files.vocabulary is None:
             raise InputError("Mistral prompts need the model's tokenizer (--tokenizer or --model)")
         mistral = MistralEncoder(files.vocabulary, deployment, text_model=None if multimodal else deployment.name)
-        return Renderer(ChatTemplates(), None, deployment, mode=mode, encoder=mistral, multimodal=multimodal)
+        return Renderer(
+            ChatTemplates(), None, deployment, mode=mode, encoder=mistral, multimodal=multimodal, hybrid=hybrid
+        )
     vocabulary = Tokenizer.load(files.vocabulary) if files.vocabulary else None
     templates = files.templates
     no_template = templates == ChatTemplates()
-    if vocabulary is not None and no_template and all(map(vocabulary.has_token, HARMONY_TOKENS)):
+    if (
+        vocabulary is not None
+        and no_template
+        and all(vocabulary.token_id(token) is not None for token in HARMONY_TOKENS)
+    ):
         mode = "harmony"
     if mode == "harmony":
         if vocabulary is None or files.vocabulary is None:
@@ -66,7 +73,9 @@ def load_renderer(
         from .encoders.harmony import HarmonyEncoder
 
         harmony = HarmonyEncoder(files.vocabulary, deployment)
-        return Renderer(templates, vocabulary, deployment, mode=mode, encoder=harmony, multimodal=multimodal)
+        return Renderer(
+            templates, vocabulary, deployment, mode=mode, encoder=harmony, multimodal=multimodal, hybrid=hybrid
+        )
     if mode == "hf" and no_template:
         raise InputError("there is no chat template: name one with --chat-template", file=files.named)
     approximate = vocabulary is None
@@ -78,6 +87,7 @@ def load_renderer(
         approximate=approximate,
         multimodal=multimodal,
         special_tokens={} if approximate else None,
+        hybrid=hybrid,
     )
 
 

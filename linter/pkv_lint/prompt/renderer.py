@@ -24,7 +24,8 @@ class Renderer:
     """Renders requests for one deployment. Made by `Renderer.load`, cheap to keep.
 
     `layout` is `builtin` when no model was named. `approximate` says that ids do not come from the model's own
-    vocabulary. `multimodal` says that the model takes images, audio or video.
+    vocabulary. `multimodal` says that the model takes images, audio or video, `hybrid` that some of its layers keep a
+    state or a window instead of the whole context.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Renderer:
         approximate: bool = False,
         multimodal: bool = False,
         special_tokens: Mapping[str, str] | None = None,
+        hybrid: bool = False,
     ) -> None:
         self.templates = templates
         self._tokenizer = tokenizer
@@ -47,6 +49,7 @@ class Renderer:
         self.layout = layout
         self.approximate = approximate
         self.multimodal = multimodal
+        self.hybrid = hybrid
         if special_tokens is None:
             special_tokens = tokenizer.special_tokens if tokenizer is not None else {}
         self.special_tokens = special_tokens
@@ -87,6 +90,10 @@ class Renderer:
     def encode_completion(self, text: str) -> array[int]:
         """The ids of generated text, tokenised on its own."""
         return self._encoder.encode_completion(text) if self._encoder else self.tokenizer.encode(text)
+
+    def template_variables(self, chat: Mapping[str, object]) -> frozenset[str]:
+        """Names that the chat template of a request takes from outside, its clock and functions included."""
+        return self._template(ChatRequest.of(validated(chat), self.deployment)).variables
 
     def chat_body(self, request: Mapping[str, object], api: str | None = None) -> Mapping[str, object]:
         """The body in chat-completions form, whichever API it was written for."""
@@ -132,9 +139,7 @@ class Renderer:
 
     def _text(self, prepared: ChatRequest, now: datetime, *, traced: bool = False) -> str:
         if self.mode == "hf":
-            asked = prepared.chat_template or prepared.template_kwargs.get("chat_template")
-            tools = prepared.template_kwargs.get("tools") is not None
-            return self._compiled(self.templates.choose(asked, tools=tools)).text(
+            return self._template(prepared).text(
                 prepared,
                 self.special_tokens,
                 now,
@@ -145,6 +150,10 @@ class Renderer:
         encoder = encoders.text_encoder(self.mode)
         messages = conversation(prepared.messages, encoder.CONTENT_FORMAT, text_model=self.text_model)
         return encoder.encode_text(messages, prepared.template_kwargs.get("tools"), prepared.template_kwargs)
+
+    def _template(self, prepared: ChatRequest) -> ChatTemplate:
+        asked = prepared.chat_template or prepared.template_kwargs.get("chat_template")
+        return self._compiled(self.templates.choose(asked, tools=prepared.template_kwargs.get("tools") is not None))
 
     def _tokens(self, text: str, limits: Limits) -> tuple[array[int], int]:
         """The ids of the text within the limits, and how many were cut off in front."""

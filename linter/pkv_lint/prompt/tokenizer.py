@@ -94,9 +94,10 @@ class Tokenizer:
         before, after = self._frame if add_special_tokens and self._frame else ((), ())
         return [(0, 0)] * len(before) + spans + [(len(text), len(text))] * len(after)
 
-    def has_token(self, token: str) -> bool:
-        """Whether the vocabulary holds a token of this spelling."""
-        return self._tokenizer.token_to_id(token) is not None
+    def token_id(self, token: str) -> int | None:
+        """The id of the token of this spelling; None when the vocabulary has none."""
+        found: int | None = self._tokenizer.token_to_id(token)
+        return found
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, special tokens included."""

@@ -1,0 +1,47 @@
+"""A side request puts another head in front of the same history.
+
+## What it does
+
+Reports a request that carries the history of a conversation behind another system prompt or other tools: a summary, a
+title, a compaction.
+
+## Why it matters
+
+The history is in the cache, but behind another head, so the side request computes all of it again.
+
+## Example
+
+    system "You are Tern ...", user 1, assistant 1, ..., user 20
+    system "You write titles.", user 1, assistant 1, ..., user 20
+
+## Use instead
+
+    system "You are Tern ...", user 1, assistant 1, ..., user 20, user "Give this conversation a title."
+
+Keep head and history as they are and ask at the end.
+
+## Fix safety
+
+The model answers in its main role and may be offered tools: set tool_choice to none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from sys import modules
+
+from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+
+CODE = "PKV305"
+NAME = "auxiliary-request-prefix"
+SEVERITY: Severity = "warning"
+SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
+
+FIX = "Keep system prompt, tools and history as they were, and put the side task into a last user message."
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    rule = modules[__name__]
+    for group in facts.of("auxiliary"):
+        message = f"stands in front of the history of request {group.first.earlier.index + 1}, which had another head"
+        yield for_group(rule, facts, group, message, FIX)

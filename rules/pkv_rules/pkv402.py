@@ -1,0 +1,46 @@
+"""Reasoning that the model produced was not sent back.
+
+## What it does
+
+Reports replies whose reasoning is missing in the next request, where this template would have printed it. Needs the
+generated text of the earlier request (`completion`).
+
+## Why it matters
+
+The generated tokens are in the cache behind the prompt. Without the reasoning the next prompt differs from them at
+once, so the reply is computed again.
+
+## Example
+
+    completion: "<think>\\nsum\\n</think>\\n\\n4"
+    turn 2: assistant "4"
+
+## Use instead
+
+    turn 2: assistant "4" with "reasoning_content": "sum"
+
+Send the reasoning back as the server gave it.
+
+## Fix safety
+
+It lengthens the context; templates that drop earlier reasoning ignore it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from sys import modules
+
+from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+
+CODE = "PKV402"
+NAME = "reasoning-not-replayed"
+SEVERITY: Severity = "warning"
+SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    rule = modules[__name__]
+    for group in facts.of("reasoning_not_replayed"):
+        message = "came back without the reasoning that was generated with it"
+        yield for_group(rule, facts, group, message, "Send `reasoning_content` back with the message.")

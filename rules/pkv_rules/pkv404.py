@@ -1,0 +1,48 @@
+"""A reply comes back as other tokens than were generated.
+
+## What it does
+
+Reports replies that are in the history, but not as the tokens the model produced: text trimmed, calls written another
+way, tokens split differently. Needs the generated text or ids of the earlier request.
+
+## Why it matters
+
+The generated tokens are cached behind the prompt. A reply that is rendered or tokenised to other tokens is computed
+again.
+
+## Example
+
+    generated: "Done.\\n"
+    turn 2:    assistant "Done."
+
+## Use instead
+
+    turn 2:    assistant "Done.\\n"
+
+Send replies back unchanged. What the template changes cannot be helped by the client.
+
+## Fix safety
+
+Safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from sys import modules
+
+from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+
+CODE = "PKV404"
+NAME = "generated-text-not-reproduced"
+SEVERITY: Severity = "info"
+SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
+
+FIX = "Send replies back exactly as they were generated."
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    rule = modules[__name__]
+    for group in facts.of("generated"):
+        message = "is not the text that was generated, so the reply is computed again"
+        yield for_group(rule, facts, group, message, FIX, severity="warning" if facts.hybrid else SEVERITY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zoneinfo
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -61,6 +62,7 @@ def test_local_times_are_ordered_by_the_zone() -> None:
     assert read_timestamp("2026-11-29T16:05:33", PLUS2).seconds == EPOCH
 
 
+@pytest.mark.skipif(not zoneinfo.available_timezones(), reason="needs the system's time zones or the package tzdata")
 def test_summer_time_is_followed() -> None:
     zone = read_timezone("Europe/Berlin")
     assert read_timestamp("2026-07-01T12:00:00Z", zone).now == datetime(2026, 7, 1, 14)
@@ -96,7 +98,7 @@ def test_anything_else_is_one_clear_line(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hours"), [("UTC", 0.0), ("utc", 0.0), ("+02:00", 2.0), ("-0530", -5.5), ("Asia/Tokyo", 9.0)]
+    ("name", "hours"), [("UTC", 0.0), ("utc", 0.0), ("+02:00", 2.0), ("-0530", -5.5), ("-00:30", -0.5)]
 )
 def test_zones(name: str, hours: float) -> None:
     assert read_timezone(name).utcoffset(datetime(2026, 1, 1)) == timedelta(hours=hours)

@@ -52,7 +52,11 @@ def main() -> int:
                 print(f"seed {number - 1}: {kind}: {name}: {complaint}")
     count = sum(total.values())
     print(f"{count} faults of {len(total)} kinds")
-    for name, what in (("blamed", "code and path right"), ("cost", "tokens_lost equal"), ("noise", "nothing else said")):
+    for name, what in (
+        ("blamed", "code and path right"),
+        ("cost", "tokens_lost equal"),
+        ("noise", "nothing else said"),
+    ):
         print(f"{what}: {count - wrong[name].total()} of {count} ({1 - wrong[name].total() / count:.2%})")
     return int(wrong["cost"].total() > 0 or wrong["blamed"].total() > 0.02 * count)
 

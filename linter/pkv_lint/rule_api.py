@@ -56,7 +56,7 @@ def for_group(
     """The finding for one cause in all the requests it hits; the first of them is shown."""
     cause = group.first
     span = located(cause.change, cause.turn.chat, cause.nature)
-    place = facts.place(cause.turn, cause.change.path, span)
+    place = facts.place(cause.turn, cause.change.path or None, span)
     requests = group.requests
     return Finding(
         code=rule.CODE,

@@ -157,7 +157,11 @@ def edited_history(rng: random.Random, body: Body, known: int) -> tuple[Body, st
 
 
 def dropped_message(rng: random.Random, body: Body, known: int) -> tuple[Body, str] | None:
-    plain = [i for i in range(3, known - 1) if not body["messages"][i].get("tool_calls") and body["messages"][i]["role"] != "tool"]
+    plain = [
+        i
+        for i in range(3, known - 1)
+        if not body["messages"][i].get("tool_calls") and body["messages"][i]["role"] != "tool"
+    ]
     if not plain:
         return None
     index = rng.choice(plain)

@@ -61,7 +61,9 @@ def system_text(rng: random.Random) -> str:
 
 def clean_session(rng: random.Random, turns: int, *, calls: bool = True) -> list[dict[str, Any]]:
     """The chat bodies of one conversation, each the one before it and what came since."""
-    names = sorted(rng.sample([f"{a}_{b}" for a in ("find", "open", "make", "send") for b in WORDS[:40]], rng.randint(3, 6)))
+    names = sorted(
+        rng.sample([f"{a}_{b}" for a in ("find", "open", "make", "send") for b in WORDS[:40]], rng.randint(3, 6))
+    )
     tools = [tool(rng, name) for name in names]
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": system_text(rng)},
@@ -69,7 +71,9 @@ def clean_session(rng: random.Random, turns: int, *, calls: bool = True) -> list
     ]
     bodies = []
     for turn in range(turns):
-        bodies.append({"model": "m", "messages": copy.deepcopy(messages), "tools": copy.deepcopy(tools), "temperature": 0})
+        bodies.append(
+            {"model": "m", "messages": copy.deepcopy(messages), "tools": copy.deepcopy(tools), "temperature": 0}
+        )
         if calls and (turn == 0 or rng.random() < 0.5):
             chosen = rng.choice(tools)["function"]
             arguments = {key: rng.choice(WORDS) for key in chosen["parameters"]["properties"]}

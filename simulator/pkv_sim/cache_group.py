@@ -53,10 +53,11 @@ class CacheGroup(ABC):
     def blocks_to_allocate(self, request_id: str, num_tokens: int, hit: Sequence[int]) -> int:
         """The free blocks that a request takes to hold `num_tokens`: new ones, and those of its hit that are free now
         (they leave the free queue when they are adopted)."""
+        new = max(0, self.blocks_needed(num_tokens) - len(hit) - len(self.tables.get(request_id, ())))
+        if not hit:
+            return new
         refs = self.pool.ref_counts
-        new = self.blocks_needed(num_tokens) - len(hit) - len(self.tables.get(request_id, ()))
-        free_hits = sum(1 for block in hit if not refs[block] and block != NULL_BLOCK)
-        return max(new, 0) + free_hits
+        return new + sum(1 for block in hit if not refs[block] and block != NULL_BLOCK)
 
     def adopt(self, request_id: str, hit: Sequence[int]) -> None:
         """Starts the block table of a request with a hit."""

@@ -102,23 +102,26 @@ class KVCacheManager:
         for group in self.groups:
             # Tokens in flight may still be read by the step that computes them.
             group.free_skipped(request_id, max(0, total_computed - request.num_in_flight_tokens))
-        if self._blocks_to_allocate(request_id, num_slots, computed) > available:
+        needed = self._blocks_to_allocate(request_id, num_slots, computed)
+        if needed > available:
             return False
 
         for group, hit in zip(self.groups, computed.blocks, strict=True):
             if request_id not in group.tables:
                 group.adopt(request_id, hit)
-        for group in self.groups:
-            group.extend(request_id, num_slots)
+        # All hits are adopted before any new block is taken, lest one group take what another has hit.
+        if needed:
+            for group in self.groups:
+                group.extend(request_id, num_slots)
         # Tokens that are still to be sampled have no hash yet.
         self.cache_blocks(request, min(total_computed + num_new_tokens, request.num_tokens))
         return True
 
     def _blocks_to_allocate(self, request_id: str, num_tokens: int, computed: ComputedBlocks) -> int:
-        return sum(
-            group.blocks_to_allocate(request_id, num_tokens, hit)
-            for group, hit in zip(self.groups, computed.blocks, strict=True)
-        )
+        needed = 0
+        for group, hit in zip(self.groups, computed.blocks, strict=True):
+            needed += group.blocks_to_allocate(request_id, num_tokens, hit)
+        return needed
 
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None:
         """Makes the full blocks among a request's first `num_computed_tokens` findable."""

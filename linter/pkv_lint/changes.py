@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
+from .patterns import values
 from .prompt.source import format_path
 from .text_changes import TextChange, shared_ends, text_changes
 
@@ -141,7 +142,8 @@ def template_arguments(before: Chat, after: Chat) -> Iterator[Change]:
 
 
 def argument_change(steps: tuple[str | int, ...], old: Any, new: Any) -> Change:
-    return Change("argument", format_path(steps), shown(old), shown(new), edits=(Edit(steps, old),))
+    span = (0, len(new)) if isinstance(old, str) and isinstance(new, str) else None
+    return Change("argument", format_path(steps), shown(old), shown(new), span, edits=(Edit(steps, old),))
 
 
 def shown(value: Any) -> str:
@@ -153,16 +155,24 @@ def shown(value: Any) -> str:
 def system_changes(before: Sequence[Any], after: Sequence[Any]) -> Iterator[Change]:
     """Text that changed in the messages in front; a message that came or went is a change of all of them."""
     if len(before) != len(after):
+        head = shared_items(before, after)
+        tail = shared_items(before[head:][::-1], after[head:][::-1])
+        gone, came = before[head : len(before) - tail], after[head : len(after) - tail]
         yield Change(
             "text",
-            "messages[0]" if after else "messages",
-            "\n".join(map(text_of, before)),
-            "\n".join(map(text_of, after)),
-            edits=(Edit(("messages",), list(before), (0, len(after))),),
+            f"messages[{head}]",
+            "\n".join(map(text_of, gone)),
+            "\n".join(map(text_of, came)),
+            edits=(Edit(("messages",), list(gone), (head, head + len(came))),),
         )
         return
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
         yield from value_changes(("messages", index, "content"), content(old), content(new))
+
+
+def shared_items(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How many items two lists have in common in front."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def content(message: Any) -> Any:
@@ -181,7 +191,7 @@ def value_changes(steps: tuple[str | int, ...], old: Any, new: Any) -> Iterator[
     if old == new:
         return
     if isinstance(old, str) and isinstance(new, str):
-        for change in text_changes(old, new):
+        for change in text_changes(old, new, values):
             yield text_change(steps, old, new, change)
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for index, (one, other) in enumerate(zip(old, new, strict=True)):
@@ -277,11 +287,19 @@ def definition_changes(old: Any, new: Any, index: int) -> Iterator[Change]:
         )
         return
     inner = first_difference(old, new)
+    was, now = reached(old, inner), reached(new, inner)
+    span = None
+    if isinstance(was, str) and isinstance(now, str):
+        changes = text_changes(was, now, values)
+        span = (changes[0].after[0], changes[-1].after[1])
+        was = was[changes[0].before[0] : changes[-1].before[1]]
+        now = now[slice(*span)]
     yield Change(
         "tool_definition",
         format_path((*steps, *inner)),
-        shown(reached(old, inner)),
-        shown(reached(new, inner)),
+        shown(was),
+        shown(now),
+        span,
         names=(tool_name(new),),
         edits=(Edit(steps, old),),
     )
@@ -435,7 +453,7 @@ def stretch_changes(gone: list[Any], came: list[Any], place: int, old_place: int
 
 def edited_message(old: Any, new: Any, place: int) -> Iterator[Change]:
     if isinstance(content(old), str) and isinstance(content(new), str) and content(old) != content(new):
-        changes = text_changes(content(old), content(new))
+        changes = text_changes(content(old), content(new), values)
         span = (changes[0].after[0], changes[-1].after[1])
         old_span = (changes[0].before[0], changes[-1].before[1])
         yield Change(

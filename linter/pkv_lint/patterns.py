@@ -1,36 +1,25 @@
-"""What volatile text looks like: dates and times, identifiers."""
+"""What volatile text looks like: dates and times, identifiers.
+
+Two questions are asked of it. Of text that is seen to change: is it a date, a time or an identifier (`timestamps`,
+`identifiers`; any form counts)? Of one text alone, where nothing can be compared: does it look like the moment or the
+identity of this one request (`volatile`; only where the words around it say so, or the form leaves no doubt)?
+"""
+
+# ruff: noqa: RUF001 (the letters of other alphabets are meant)
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
-Kind = Literal["timestamp", "identifier"]
-Granularity = Literal["day", "minute", "second", "fraction"]
+from .identifiers import Identifier, find_identifiers
+from .timestamps import Granularity, Timestamp, find_timestamps
 
-MONTHS = (
-    "jan(?:uary|vier|uar|eiro)?|feb(?:ruary|ruar|rero)?|f[ée]v(?:r(?:ier)?|ereiro)?|mar(?:ch|s|zo|[çc]o)?|m[äa]rz|apr(?:il)?|"
-    "avr(?:il)?|abr(?:il)?|may|mai|mayo|maio|jun(?:e|i|io|ho)?|juin|jul(?:y|i|io|ho)?|juil(?:let)?|aug(?:ust)?|ao[uû]t|"
-    "ago(?:sto)?|sep(?:t(?:ember|embre|iembre)?)?|set(?:embro)?|o[ck]t(?:ober|obre|ubre)?|out(?:ubro)?|nov(?:ember|embre|"
-    "iembre|embro)?|de[cz](?:ember|embre|embro)?|d[ée]c(?:embre)?|dic(?:iembre)?|"
-    "янв(?:аря)?|фев(?:раля)?|мар(?:та)?|апр(?:еля)?|мая|июн[яь]|июл[яь]|авг(?:уста)?|сен(?:тября)?|окт(?:ября)?|"
-    "ноя(?:бря)?|дек(?:абря)?"
-)
-TIME = (
-    r"(?:[01]?\d|2[0-3])[:hH]\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:\s?[ap]\.?m\.?)?(?:\s?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2}))?"
-)
-DATE = (
-    r"(?:19|20)\d{2}[-/.](?:0?[1-9]|1[0-2])[-/.](?:0?[1-9]|[12]\d|3[01])"
-    r"|(?:0?[1-9]|[12]\d|3[01])[-/.](?:0?[1-9]|[12]\d|3[01])[-/.](?:19|20)\d{2}"
-    r"|(?:19|20)\d{2}\s?[年년]\s?\d{1,2}\s?[月월]\s?\d{1,2}\s?[日일]"
-    rf"|(?:{MONTHS})\.?\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+(?:19|20)\d{{2}}"
-    rf"|\d{{1,2}}(?:st|nd|rd|th)?\.?\s+(?:de\s+)?(?:{MONTHS})\.?,?\s+(?:de\s+)?(?:19|20)\d{{2}}"
-    r"|(?:19|20)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?=[T_-]?\d{4,6}\b)"
-)
-WEEKDAY = r"(?:(?:mon|tue(?:s)?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?,?\s+)?"
+Kind = Literal["timestamp", "identifier"]
+
+__all__ = ["Granularity", "Kind", "Match", "identifiers", "timestamps", "values", "volatile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,59 +32,130 @@ class Match:
     granularity: Granularity | None = None
 
 
-@cache
-def timestamp_pattern() -> re.Pattern[str]:
-    return re.compile(
-        rf"(?<![\w.]){WEEKDAY}(?P<date>{DATE})(?:(?:\s*[T,@]\s*|\s+(?:at\s+|um\s+)?|[_-])(?P<time>{TIME}|\d{{4,6}}))?(?!\w)"
-        rf"|(?<![\w.:/])(?P<clock>{TIME})(?:\s*[,@]?\s*(?P<day>{DATE}))?(?![\w:])"
-        r"|(?<![\w.-])(?P<epoch>1[5-9]\d{8}(?:\.\d+|\d{3}|\d{6})?|2[01]\d{8}(?:\.\d+|\d{3}|\d{6})?)(?![\w.-])",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def identifier_pattern() -> re.Pattern[str]:
-    return re.compile(
-        r"(?<![\w-])(?:"
-        r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}"  # UUID
-        r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # JWT
-        r"|[0-7][0-9A-HJKMNP-TV-Z]{25}"  # ULID
-        r"|(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{12,128}"  # a hash, or a trace id
-        r"|[a-z]{2,12}[_-](?=[\w-]*\d)[A-Za-z0-9_-]{8,64}"  # req_8f3k2…, sess-…
-        r")(?![\w-])",
-        re.IGNORECASE,
-    )
+# "Now" in the languages of `calendar_names`.
+NOW = re.compile(
+    r"\b(?:now|current(?:ly)?|today(?:'s)?|as of|generated|rendered|created at|started|server time|local time|"
+    r"system time|utc time|clock|right now|at the moment|jetzt|aktuell\w*|heute|heutige\w*|stand|maintenant|"
+    r"actuel\w*|aujourd.hui|ahora|actual\w*|hoy|agora|atual\w*|hoje|adesso|attual\w*|oggi|nu|huidige|vandaag|nu|nuvarande|idag|сейчас|"
+    r"текущ\w*|сегодня\w*|teraz|obecn\w*|aktualn\w*|dzisiaj|dziś|şimdi|şu an\w*|bugün\w*|الآن|الحالي\w*|اليوم)\b"
+    r"|现在|当前|目前|今天|今日|現在|当前|本日|지금|현재|오늘",
+    re.IGNORECASE,
+)
+# A label that may also be that of constant data ("Date: ..."): it counts at the start of a line only.
+LABEL = re.compile(
+    r"[\W_]*(?:[\w-]*(?:time|date|timestamp|clock|ts|zeit|uhrzeit|datum|heure|date et heure|fecha|hora|fecha y hora|"
+    r"data|data e hora|ora|tijd|tid|время|дата|дата и время|czas|saat|tarih|الوقت|التاريخ)|date and time|date & time|"
+    r"时间|日期|日期时间|時刻|日時|日付|시간|시각|날짜|일시)[\"'`*>\s]*[:=>\uff1a][\s\"'`*\[(<]*",
+    re.IGNORECASE,
+)
+EXAMPLE = re.compile(
+    r"\be\.?g\.|\bex(?:ample|emple|empel)s?\b|\bi\.e\.|\bsuch as\b|\bformat|\bpattern\b|\blike\b|\bz\.\s?b\.|"
+    r"\bbeispiel|\bpar exemple|\bejemplo|\bexemplo|\besempio|\bbijvoorbeeld|\bнапример|例如|例|예",
+    re.IGNORECASE,
+)
+# A date that a rule or a fact is about.
+FACT = re.compile(
+    r"\b(?:between|from|until|till|before|after|since|by|effective|valid|version|released?|cut-?off|knowledge|opening|"
+    r"hours?|schedul\w+|due|expir\w+|deadline|born|birth\w*|founded|launch\w*|updated|revised|revision|copyright|von|bis|"
+    r"ab|gültig|seit|vor|nach|depuis|jusqu\w+|avant|après|desde|hasta|antes|después|até|dal|fino|dopo|prima|vanaf|tot|"
+    r"opens?|closes?|every|daily|each)\b",
+    re.IGNORECASE,
+)
+# UUIDs of examples and placeholders.
+PLACEHOLDER = re.compile(
+    r"(.)\1*(?:-\1+)*|123e4567-e89b-12d3-a456-426614174000|12345678-1234-.*|([0-9a-f])\2{7}-.*", re.IGNORECASE
+)
+# What common services put in front of the ids that they make for one request, one call or one session.
+REQUEST_PREFIX = re.compile(
+    r"(?:req|request|sess|session|run|thread|conv|conversation|trace|span|msg|message|chatcmpl|cmpl|resp|call|task|job|"
+    r"txn|evt|event|inv|turn)[_-]",
+    re.IGNORECASE,
+)
+AHEAD = 60
+"""Characters in front of a value in which a word may say what it is."""
+LONGEST_LINE = 4000
+"""Longer lines are data rather than instructions; they are not searched."""
 
 
 def timestamps(text: str, start: int = 0, end: int | None = None) -> Iterator[Match]:
     """Dates, times and Unix times that touch `text[start:end]`."""
-    for found in around(timestamp_pattern(), text, start, end):
-        yield Match("timestamp", found.start(), found.end(), granularity(found))
+    for found in find_timestamps(text, start, len(text) if end is None else end):
+        yield timestamp_match(found)
 
 
 def identifiers(text: str, start: int = 0, end: int | None = None) -> Iterator[Match]:
-    for found in around(identifier_pattern(), text, start, end):
-        yield Match("identifier", found.start(), found.end())
+    """Identifiers of any shape that touch `text[start:end]`."""
+    for found in find_identifiers(text, start, len(text) if end is None else end):
+        yield Match("identifier", found.start, found.end)
 
 
-def around(pattern: re.Pattern[str], text: str, start: int, end: int | None) -> Iterator[re.Match[str]]:
-    end = len(text) if end is None else end
-    # A match may begin in front of the span: the line is searched from its beginning, at most 200 characters back.
-    first = max(text.rfind("\n", 0, start) + 1, start - 200)
-    for found in pattern.finditer(text, first, min(len(text), end + 200)):
-        if found.end() > start and found.start() < max(end, start + 1):
-            yield found
-        if found.start() >= end:
-            return
+def timestamp_match(found: Timestamp) -> Match:
+    return Match("timestamp", found.start, found.end, found.granularity)
 
 
-def granularity(found: re.Match[str]) -> Granularity:
-    epoch = found["epoch"]
-    if epoch:
-        return "fraction" if len(epoch) > 10 else "second"
-    time = found["time"] or found["clock"]
-    if not time:
-        return "day"
-    if re.search(r"[:h]\d{2}:\d{2}[.,]\d", time, re.IGNORECASE):
-        return "fraction"
-    return "second" if time.count(":") == 2 or (":" not in time and len(time) >= 6) else "minute"
+def volatile(text: str, *, instructions: bool) -> Iterator[Match]:
+    """What looks like the moment or the identity of one request. `instructions` says that the text is a system prompt;
+    descriptions of tools are full of examples, there a word for "now" is needed."""
+    at = 0
+    for line in text.splitlines(keepends=True):
+        if len(line) <= LONGEST_LINE and any(map(str.isdigit, line)):
+            for match in volatile_in_line(line, instructions):
+                yield Match(match.kind, at + match.start, at + match.end, match.granularity)
+        at += len(line)
+
+
+def volatile_in_line(line: str, instructions: bool) -> Iterator[Match]:
+    taken: list[Timestamp] = []
+    for found in find_timestamps(line, 0, len(line)):
+        if is_moment(found, line, instructions):
+            taken.append(found)
+            yield timestamp_match(found)
+    for other in find_identifiers(line, 0, len(line)):
+        if all(other.end <= found.start or found.end <= other.start for found in taken) and is_of_request(other, line):
+            yield Match("identifier", other.start, other.end)
+
+
+def is_moment(found: Timestamp, line: str, instructions: bool) -> bool:
+    """Whether the words around a date or time make it the time of the request."""
+    ahead = line[max(0, found.start - AHEAD) : found.start]
+    if EXAMPLE.search(ahead) or quoted(line, found.start, found.end, instructions):
+        return False
+    if NOW.search(ahead):
+        return True
+    if not instructions:
+        return False
+    labelled = LABEL.fullmatch(line[: found.start]) is not None
+    if found.epoch is not None or not found.has_date:
+        return labelled
+    if labelled:
+        return True
+    # A full date with the second on it is written by a program; alone on its line or in front of it, or in a sentence
+    # that is not about a rule.
+    exact = found.granularity in ("second", "fraction")
+    return exact and not FACT.search(ahead)
+
+
+def quoted(line: str, start: int, end: int, instructions: bool) -> bool:
+    """In a description of a tool, a value in quotation marks is one that the model may give."""
+    return not instructions and all(line[at : at + 1] in tuple("\"'`") for at in (max(0, start - 1), end))
+
+
+def is_of_request(found: Identifier, line: str) -> bool:
+    word = line[found.start : found.end]
+    ahead = line[max(0, found.start - AHEAD) : found.start]
+    if EXAMPLE.search(ahead) or PLACEHOLDER.fullmatch(word) or "://" in ahead.rpartition(" ")[2]:
+        return False
+    if found.shape in ("uuid", "ulid", "jwt", "trace"):
+        return True
+    if found.shape == "prefixed" and REQUEST_PREFIX.match(word):
+        return True
+    return found.of_request and len(word) >= 6
+
+
+def values(line: str) -> list[tuple[int, int]]:
+    """The spans of a line that are one date, time or identifier each, in order."""
+    spans = [(found.start, found.end) for found in find_timestamps(line, 0, len(line))]
+    for other in find_identifiers(line, 0, len(line)):
+        if all(other.end <= start or end <= other.start for start, end in spans):
+            spans.append((other.start, other.end))
+    return sorted(spans)

@@ -3,70 +3,191 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+Values = Callable[[str], Iterable[tuple[int, int]]]
+"""Finds the spans of a line that are one value each (a date, an identifier): they change as a whole."""
+
 WORD = re.compile(r"\w+|\s+|[^\w\s]")
+LABEL = re.compile(r"[\W_]*\w[^:=\n]{0,40}[:=]")
 LONG = 4000
 """Characters of two lines up to which their words are compared."""
+MANY = 5000
+"""Lines up to which the lines of two texts are compared."""
+REACH = 200
+"""Characters of a shared line that are looked at together with what differs in it."""
 ALIKE = 0.5
 """Share of equal words from which on two lines count as versions of one line."""
+NEARLY_EQUAL = 0.75
+"""The same where neighbouring lines changed as well: they could be other lines altogether."""
+GAP = 4, 300
+"""Lines and characters that may stay the same between lines that were replaced together (an entry of a list)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextChange:
-    """`before[start:end]` became `after[start:end]`, each as `(start, end)` code points of the whole value."""
+    """`before[start:end]` became `after[start:end]`, each as `(start, end)` code points of the whole value. `lines`:
+    whole lines were replaced, put in or taken out."""
 
     before: tuple[int, int]
     after: tuple[int, int]
+    lines: bool = False
 
 
-def text_changes(before: str, after: str) -> list[TextChange]:
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Pieces of a text and where each starts; one more start marks the end."""
+
+    pieces: list[str]
+    starts: list[int]
+
+    @classmethod
+    def of(cls, pieces: list[str], start: int) -> Side:
+        starts = [start]
+        for piece in pieces:
+            starts.append(starts[-1] + len(piece))
+        return cls(pieces, starts)
+
+    def cut(self, first: int, end: int) -> Side:
+        return Side(self.pieces[first:end], self.starts[first : end + 1])
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.starts[0], self.starts[-1]
+
+
+def text_changes(before: str, after: str, values: Values | None = None) -> list[TextChange]:
     """The changes that turn one text into the other, in order; none touches another.
 
-    Lines are compared first. Where as many lines replace as many that resemble them, the words that differ are the
-    change, else all the lines of the stretch are.
+    Lines are compared first. Of lines that are versions of one line, the words (or values) that differ are the change;
+    else all lines of the stretch are.
     """
     head, tail = shared_ends(before, after)
     if head == len(before) == len(after):
         return []
-    sides = before[head : len(before) - tail], after[head : len(after) - tail]
-    lines = [side.splitlines(keepends=True) for side in sides]
-    starts = [offsets(side) for side in lines]
+    head, tail = widened(before, after, head, tail)
+    old = Side.of(before[head : len(before) - tail].splitlines(keepends=True), head)
+    new = Side.of(after[head : len(after) - tail].splitlines(keepends=True), head)
     changes: list[TextChange] = []
-    for tag, b0, b1, a0, a1 in SequenceMatcher(None, lines[0], lines[1], autojunk=False).get_opcodes():
-        if tag == "equal":
-            continue
-        pairs = list(zip(lines[0][b0:b1], lines[1][a0:a1], strict=False))
-        if b1 - b0 == a1 - a0 and all(alike(old, new) for old, new in pairs):
-            for index, (old, new) in enumerate(pairs):
-                here = head + starts[0][b0 + index], head + starts[1][a0 + index]
-                changes += [shifted(change, *here) for change in word_changes(old, new)]
-        else:
-            stretch = TextChange((starts[0][b0], starts[0][b1]), (starts[1][a0], starts[1][a1]))
-            changes.append(shifted(stretch, head, head))
-    return joined(changes, after)
+    for stretch in differing(old, new) if max(len(old), len(new)) <= MANY else [(old, new)]:
+        changes += stretch_changes(*stretch, values or no_values)
+    return joined(changes, before, after)
 
 
-def alike(old: str, new: str) -> bool:
+def no_values(line: str) -> Iterable[tuple[int, int]]:
+    return ()
+
+
+def differing(old: Side, new: Side) -> Iterator[tuple[Side, Side]]:
+    """The stretches of pieces that are not the same on both sides."""
+    for tag, b0, b1, a0, a1 in SequenceMatcher(None, old.pieces, new.pieces).get_opcodes():
+        if tag != "equal":
+            yield old.cut(b0, b1), new.cut(a0, a1)
+
+
+def stretch_changes(old: Side, new: Side, values: Values) -> Iterator[TextChange]:
+    """Lines that replace others: pairs of versions at both ends, and what is left between them as one change."""
+    lone = len(old) == len(new) == 1
+    most = min(len(old), len(new))
+    head = 0
+    while head < most and versions(old.pieces[head], new.pieces[head], values, lone):
+        head += 1
+    tail = 0
+    while tail < most - head and versions(old.pieces[-1 - tail], new.pieces[-1 - tail], values, lone):
+        tail += 1
+    for at in range(head):
+        yield from word_changes(old.cut(at, at + 1), new.cut(at, at + 1), values)
+    rest = old.cut(head, len(old) - tail), new.cut(head, len(new) - tail)
+    if any(map(len, rest)):
+        yield TextChange(rest[0].span, rest[1].span, lines=True)
+    for at in range(tail, 0, -1):
+        yield from word_changes(
+            old.cut(len(old) - at, len(old) - at + 1), new.cut(len(new) - at, len(new) - at + 1), values
+        )
+
+
+def versions(old: str, new: str, values: Values, lone: bool) -> bool:
+    """Whether two lines are versions of one line."""
     if old == new:
         return True
     if max(len(old), len(new)) > LONG:
         return False
-    words = WORD.findall(old), WORD.findall(new)
+    label = LABEL.match(old)
+    if label and new.startswith(label[0]):
+        return True
+    units = [[unit for unit, _ in units_of(line, values) if not unit.isspace()] for line in (old, new)]
     # One word for another ("A" for "B") is a change of words, however short the line.
-    return min(map(len, words)) <= 3 or SequenceMatcher(None, words[0], words[1], autojunk=False).ratio() >= ALIKE
+    if lone and min(map(len, units)) <= 3:
+        return True
+    return SequenceMatcher(None, units[0], units[1]).ratio() >= (ALIKE if lone else NEARLY_EQUAL) or (
+        masked(old, values) == masked(new, values)
+    )
 
 
-def word_changes(old: str, new: str) -> list[TextChange]:
-    words = WORD.findall(old), WORD.findall(new)
-    starts = [offsets(side) for side in words]
-    return [
-        TextChange((starts[0][b0], starts[0][b1]), (starts[1][a0], starts[1][a1]))
-        for tag, b0, b1, a0, a1 in SequenceMatcher(None, words[0], words[1], autojunk=False).get_opcodes()
-        if tag != "equal"
-    ]
+def masked(line: str, values: Values) -> list[str]:
+    """The words of a line without its values."""
+    return [unit for unit, whole in units_of(line, values) if not whole]
+
+
+def units_of(line: str, values: Values) -> Iterator[tuple[str, bool]]:
+    """A line in pieces that change as a whole: words, and values (True)."""
+    at = 0
+    for start, end in values(line):
+        if start > at:
+            yield from ((word, False) for word in WORD.findall(line[at:start]))
+        yield line[max(start, at) : end], True
+        at = end
+    yield from ((word, False) for word in WORD.findall(line[at:]))
+
+
+def word_changes(old: Side, new: Side, values: Values) -> list[TextChange]:
+    """The words and values that differ between two versions of a line. Words with nothing but a separator between them
+    are one change, values are changes of their own."""
+    units = [list(units_of(side.pieces[0], values)) for side in (old, new)]
+    sides = [Side.of([unit for unit, _ in one], side.starts[0]) for one, side in zip(units, (old, new), strict=True)]
+    changes: list[TextChange] = []
+    last_is_value = False
+    for was, now in differing(sides[0], sides[1]):
+        at = sides[1].starts.index(now.starts[0]), sides[0].starts.index(was.starts[0])
+        is_value = any(whole for _, whole in units[1][at[0] : at[0] + len(now)]) or any(
+            whole for _, whole in units[0][at[1] : at[1] + len(was)]
+        )
+        change = TextChange(was.span, now.span)
+        if changes and not is_value and not last_is_value and separates(between(changes[-1], change, new)):
+            change = merged(changes.pop(), change)
+        changes.append(change)
+        last_is_value = is_value
+    return changes
+
+
+def between(one: TextChange, other: TextChange, line: Side) -> str:
+    return line.pieces[0][one.after[1] - line.starts[0] : other.after[0] - line.starts[0]]
+
+
+def separates(gap: str) -> bool:
+    return len(gap) <= 3 and not any(map(str.isalnum, gap))
+
+
+def merged(one: TextChange, other: TextChange) -> TextChange:
+    return TextChange((one.before[0], other.before[1]), (one.after[0], other.after[1]), one.lines)
+
+
+def joined(changes: Sequence[TextChange], before: str, after: str) -> list[TextChange]:
+    """Lines that were replaced near each other were replaced together: entries of one list."""
+    out: list[TextChange] = []
+    for change in changes:
+        if out and change.lines and out[-1].lines:
+            gaps = before[out[-1].before[1] : change.before[0]], after[out[-1].after[1] : change.after[0]]
+            if all(gap.count("\n") <= GAP[0] and len(gap) <= GAP[1] for gap in gaps):
+                out[-1] = merged(out[-1], change)
+                continue
+        out.append(change)
+    return out
 
 
 def shared_ends(before: str, after: str) -> tuple[int, int]:
@@ -82,6 +203,21 @@ def shared_ends(before: str, after: str) -> tuple[int, int]:
     return head, tail
 
 
+def widened(before: str, after: str, head: int, tail: int) -> tuple[int, int]:
+    """Shared ends without the lines that differ in part, so that these are compared as a whole; of very long lines,
+    only what is near."""
+    start = before.rfind("\n", 0, head) + 1
+    if head - start > REACH:
+        start = before.find(" ", head - REACH, head) + 1 or head
+    end = before.find("\n", len(before) - tail)
+    behind = len(before) - tail
+    end = len(before) if end < 0 else end + 1
+    # Whole lines only: a line break that only one side has belongs to what differs.
+    if end - behind > REACH:
+        end = before.rfind(" ", behind, behind + REACH) if " " in before[behind : behind + REACH] else behind
+    return start, len(before) - end
+
+
 def bisect_equal(most: int, equal: Callable[[int], bool]) -> int:
     """The largest count up to `most` for which `equal` holds (it holds for all smaller ones)."""
     low, high = 0, most
@@ -92,30 +228,3 @@ def bisect_equal(most: int, equal: Callable[[int], bool]) -> int:
         else:
             high = middle - 1
     return low
-
-
-def offsets(pieces: list[str]) -> list[int]:
-    at = [0]
-    for piece in pieces:
-        at.append(at[-1] + len(piece))
-    return at
-
-
-def shifted(change: TextChange, before: int, after: int) -> TextChange:
-    return TextChange(
-        (change.before[0] + before, change.before[1] + before), (change.after[0] + after, change.after[1] + after)
-    )
-
-
-def joined(changes: list[TextChange], after: str) -> list[TextChange]:
-    """Changes with nothing but a separator between them are one (the three numbers of a clock time)."""
-    out: list[TextChange] = []
-    for change in changes:
-        if out:
-            last = out[-1]
-            gap = after[last.after[1] : change.after[0]]
-            if len(gap) <= 3 and not any(character.isalnum() or character == "\n" for character in gap):
-                out[-1] = TextChange((last.before[0], change.before[1]), (last.after[0], change.after[1]))
-                continue
-        out.append(change)
-    return out

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from pkv_lint.prompt.deployment import Deployment
-from pkv_lint.prompt.encoders.harmony import HarmonyEncoder, tiktoken_vocabulary
+from pkv_lint.prompt.encoders.harmony import HarmonyEncoder
+from pkv_lint.prompt.encoders.harmony_vocabulary import tiktoken_vocabulary
 from pkv_lint.prompt.errors import InputError, RenderError
 
 NOW = datetime(2026, 3, 9, 14, 5)
@@ -212,3 +213,67 @@ def test_no_such_vocabulary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, con
     source.write_text(content)
     with pytest.raises(InputError, match="byte-level vocabulary"):
         tiktoken_vocabulary(source)
+
+
+def responses(encoder: HarmonyEncoder, *items: Any, **members: Any) -> str:
+    """The prompt of a Responses body behind the system message."""
+    return encoder.encode_responses({"input": list(items), **members}, NOW).text.split("<|end|>", 1)[1]
+
+
+FUNCTION_CALL = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{ "a":1 }'}
+FUNCTION_OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "18"}
+
+
+def test_responses_have_one_message_for_each_item(encoder: HarmonyEncoder) -> None:
+    thought = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": t} for t in "ab"]}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Look."}]}
+    assert responses(encoder, user(), said, thought, FUNCTION_CALL, FUNCTION_OUTPUT) == (
+        "<|start|>user<|message|>Hi<|end|>"
+        "<|start|>assistant<|channel|>final<|message|>Look.<|end|>"
+        "<|start|>assistant<|channel|>analysis<|message|>a\nb<|end|>"
+        '<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{ "a":1 }<|call|>'
+        "<|start|>functions.f<|channel|>commentary to=assistant<|message|>18<|end|>"
+        "<|start|>assistant"
+    )
+
+
+def test_responses_instructions_are_the_field_or_the_first_item(encoder: HarmonyEncoder) -> None:
+    developer = "<|start|>developer<|message|># Instructions\n\nBe brief.<|end|>"
+    system = {"role": "system", "content": "Be brief."}
+    for prompt in (responses(encoder, user(), instructions="Be brief."), responses(encoder, system, user())):
+        assert prompt == f"{developer}<|start|>user<|message|>Hi<|end|><|start|>assistant"
+    both = responses(encoder, system, user(), instructions="Be brief.")
+    assert both.startswith(developer * 2)
+
+
+def test_responses_tools(encoder: HarmonyEncoder) -> None:
+    function = {"type": "function", "name": "f", "description": "Does f."}
+    own = {"type": "web_search_preview"}
+    assert "// Does f.\ntype f = () => any;" in responses(encoder, user(), tools=[own, function])
+    assert "# Tools" not in responses(encoder, user(), tools=[own])
+
+
+def test_responses_effort(encoder: HarmonyEncoder) -> None:
+    body = {"input": "Hi", "reasoning": {"effort": "low"}}
+    assert "Reasoning: low\n" in encoder.encode_responses(body, NOW).text
+
+
+@pytest.mark.parametrize(
+    ("items", "members", "path", "status"),
+    [
+        ([FUNCTION_OUTPUT], {}, "input[0].call_id", 400),
+        ([{"type": "custom_tool_call", "call_id": "c1", "name": "f", "input": ""}], {}, "input[0].type", 400),
+        ([{"id": "x", "role": "assistant"}], {}, "input[0]", 500),
+        ([{"id": "x", "role": "assistant", "content": None}], {}, "input[0].content", 400),
+        ([user()], {"tools": [{"type": "custom", "name": "c"}]}, "tools[0].type", 400),
+        ([user()], {"reasoning": {"effort": "max"}}, "reasoning.effort", 400),
+        ([user()], {"previous_input_messages": [user()]}, "previous_input_messages", 400),
+        ([user(5)], {}, "input[0].content", 400),
+    ],
+)
+def test_responses_refused(
+    encoder: HarmonyEncoder, items: list[Any], members: dict[str, Any], path: str, status: int
+) -> None:
+    with pytest.raises(RenderError) as caught:
+        responses(encoder, *items, **members)
+    assert (caught.value.path, caught.value.status) == (path, status)

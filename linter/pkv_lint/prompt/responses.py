@@ -66,28 +66,22 @@ def to_chat(body: dict[str, Any]) -> dict[str, Any]:
     Raises RenderError, with a path in the Responses body, where the server would answer 400. A `previous_response_id`
     is refused as well: what stands before is known to the server alone.
     """
-    request = Fields.of(body, "")
-    _check(request)
+    request = checked(body)
     chat: dict[str, Any] = {name: body[name] for name in _PASSED_ON if name in body}
-    items = _input(request)
+    items = input_items(request)
     chat["messages"] = [*_instructions(request), *_messages(items)]
     # Left at its default by this API, so that a template with a BOS of its own gets two.
     chat["add_special_tokens"] = True
     if _continues(items):
         chat["add_generation_prompt"] = False
         chat["continue_final_message"] = True
-    if (limit := request.optional_integer("max_output_tokens")) is not None:
-        chat["max_completion_tokens"] = limit
-    if "truncation" in body and request.optional_choice("truncation", ("auto", "disabled")) != "disabled":
-        chat["truncate_prompt_tokens"] = -1
-    if (reasoning := request.optional_object("reasoning")) is not None:
-        effort = Fields(reasoning, "reasoning").optional_choice("effort", _EFFORTS)
-        if effort is not None:
-            chat["reasoning_effort"] = effort
+    chat |= limits(request)
+    if (effort := reasoning_effort(request)) is not None:
+        chat["reasoning_effort"] = effort
     kwargs = request.optional_object("chat_template_kwargs")
-    declared = _declared_tools(request)
+    declared = declared_tools(request)
     tools = list(_chat_tools(declared))
-    tool_choice = _tool_choice(request, declared)
+    tool_choice = checked_tool_choice(request, declared)
     if tools:
         chat["tools"] = tools
         # Unlike a chat request this one needs no tool parser on the server; a null choice does not ask for one either.
@@ -100,7 +94,9 @@ def to_chat(body: dict[str, Any]) -> dict[str, Any]:
     return chat
 
 
-def _check(request: Fields) -> None:
+def checked(body: Mapping[str, Any]) -> Fields:
+    """The body as fields, after the checks of all but its items and tools."""
+    request = Fields.of(body, "")
     if request.values.get("prompt") is not None:
         raise RenderError("prompt template is not supported", path="prompt")
     if request.optional_string("previous_response_id") is not None:
@@ -111,6 +107,23 @@ def _check(request: Fields) -> None:
     if background and not request.values.get("store", True):
         raise RenderError("background can only be used when `store` is true", path="background")
     request.optional_string("model")
+    limits(request)
+    return request
+
+
+def limits(request: Fields) -> dict[str, int]:
+    """The members of a chat body that limit its length."""
+    members = {}
+    if (limit := request.optional_integer("max_output_tokens")) is not None:
+        members["max_completion_tokens"] = limit
+    if "truncation" in request.values and request.optional_choice("truncation", ("auto", "disabled")) != "disabled":
+        members["truncate_prompt_tokens"] = -1
+    return members
+
+
+def reasoning_effort(request: Fields) -> str | None:
+    reasoning = request.optional_object("reasoning")
+    return None if reasoning is None else Fields(reasoning, "reasoning").optional_choice("effort", _EFFORTS)
 
 
 def _instructions(request: Fields) -> Iterator[dict[str, Any]]:
@@ -119,7 +132,7 @@ def _instructions(request: Fields) -> Iterator[dict[str, Any]]:
         yield {"role": "system", "content": instructions}
 
 
-def _input(request: Fields) -> list[Fields]:
+def input_items(request: Fields) -> list[Fields]:
     """The items after validation; a plain string is one user message."""
     value = request.values.get("input")
     if isinstance(value, str):
@@ -333,7 +346,8 @@ def _chat_part(part: Any, path: str) -> Any:
     return part
 
 
-def _declared_tools(request: Fields) -> list[Fields]:
+def declared_tools(request: Fields) -> list[Fields]:
+    """The tools of all types after validation."""
     value = request.values.get("tools", [])
     if not isinstance(value, list):
         raise RenderError("must be a list", path="tools")
@@ -413,7 +427,7 @@ def _chat_function(tool: Fields, name: str) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _tool_choice(request: Fields, declared: list[Fields]) -> Any:
+def checked_tool_choice(request: Fields, declared: list[Fields]) -> Any:
     """The choice, after the checks of `check_tool_usage`; it never shows in the prompt."""
     choice = request.values.get("tool_choice", "auto")
     if isinstance(choice, Mapping):

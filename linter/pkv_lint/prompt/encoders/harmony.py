@@ -5,38 +5,46 @@ Follows `entrypoints/openai/parser/harmony_utils.py` and `renderers/online_rende
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import os
-import tempfile
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pkv_lint.prompt.deployment import Deployment
 from pkv_lint.prompt.encoders import Encoded
-from pkv_lint.prompt.errors import InputError, RenderError
+from pkv_lint.prompt.encoders.harmony_messages import (
+    assistant_messages,
+    developer_message,
+    flat_text,
+    leading_instructions,
+    spoken_message,
+    system_message,
+    texts_of,
+    tool_result,
+    without_finished_analysis,
+)
+from pkv_lint.prompt.encoders.harmony_responses import item_messages, peeled_instructions, shown_tools
+from pkv_lint.prompt.encoders.harmony_vocabulary import load_encoding
+from pkv_lint.prompt.errors import RenderError
+from pkv_lint.prompt.responses import checked, checked_tool_choice, declared_tools, input_items, reasoning_effort
 
 if TYPE_CHECKING:
-    from openai_harmony import HarmonyEncoding, Message  # type: ignore[import-untyped]
+    from openai_harmony import Message  # type: ignore[import-untyped]
 
-_VOCABULARY = "o200k_base.tiktoken"
-_ORDINARY_TOKENS = 199_998
 _EFFORTS = ("high", "medium", "low")
 
 
 class HarmonyEncoder:
-    """Encodes chat requests for gpt-oss. The chat template, its arguments, documents, truncation and `name` play no
+    """Encodes requests for gpt-oss. The chat template, its arguments, documents, truncation and `name` play no
     part; every prompt starts with a system message that shows the date."""
 
     def __init__(self, tokenizer: Path, deployment: Deployment) -> None:
         """`tokenizer` is the directory with gpt-oss' tokenizer.json, or that file. Raises InputError where the library
         is not installed or the file is not gpt-oss' vocabulary."""
         file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
-        self._encoding = _load_encoding(file)
+        self._encoding = load_encoding(file)
         self._deployment = deployment
 
     def encode_completion(self, text: str) -> array[int]:
@@ -46,37 +54,66 @@ class HarmonyEncoder:
     def encode(self, body: Mapping[str, Any], now: datetime) -> Encoded:
         """The prompt of a validated chat body. `now` is the local time whose date the system message shows, unless the
         deployment pins one. Raises RenderError where the server would refuse the request."""
-        instructions, messages = _leading_instructions(body["messages"])
-        date = self._deployment.system_start_date or now.strftime("%Y-%m-%d")
+        instructions, messages = leading_instructions(body["messages"])
         tools = body.get("tools")
         if self._deployment.exclude_tools_when_tool_choice_none and body.get("tool_choice") == "none":
             tools = None
+        effort = self._effort(body.get("reasoning_effort"), "reasoning_effort")
+        date = self._date(now)
+        return self._encoded(
+            lambda: [*self._preamble(instructions, tools, effort, date), *self._conversation(messages, date)]
+        )
+
+    def encode_responses(self, body: Mapping[str, Any], now: datetime) -> Encoded:
+        """The prompt of a Responses body as it was sent. See `encode`.
+
+        vLLM makes one message of each item here (`_render_responses_with_harmony`), where for other models it makes a
+        chat body.
+        """
+        request = checked(body)
+        if body.get("previous_input_messages"):
+            raise RenderError("harmony messages as history are not read here", path="previous_input_messages")
+        items = input_items(request)
+        declared = declared_tools(request)
+        checked_tool_choice(request, declared)
+        effort = self._effort(reasoning_effort(request), "reasoning.effort")
+        instructions = request.optional_string("instructions")
+        if instructions is None and not isinstance(body["input"], str):
+            instructions, items = peeled_instructions(items)
+        tools = shown_tools(declared)
+        date = self._date(now)
+
+        def messages() -> list[Message]:
+            later = partial(self._later_instructions, date=date)
+            return [*self._preamble(instructions, tools, effort, date), *item_messages(items, later)]
+
+        return self._encoded(messages)
+
+    def _date(self, now: datetime) -> str:
+        return self._deployment.system_start_date or now.strftime("%Y-%m-%d")
+
+    def _encoded(self, messages: Callable[[], list[Message]]) -> Encoded:
         try:
-            spoken = [
-                *self._preamble(instructions, tools, self._effort(body), date),
-                *self._conversation(messages, date),
-            ]
-            ids = self._render(_without_finished_analysis(spoken))
+            ids = self._render(without_finished_analysis(messages()))
         except RenderError:
             raise
         except Exception as error:  # pydantic's and the library's own, which is no subclass of anything narrower
             raise RenderError(str(error)) from error
         return Encoded(array("i", ids), self._encoding.decode(ids))
 
-    def _effort(self, body: Mapping[str, Any]) -> str | None:
-        effort: str | None = body.get("reasoning_effort")
+    def _effort(self, effort: str | None, path: str) -> str | None:
         if effort is None:
             return None
         effort = self._deployment.reasoning_effort_map.get(effort, effort)
         if effort == "none":
             raise RenderError(
-                "Harmony does not support reasoning_effort='none' (parameter=reasoning_effort)", path="reasoning_effort"
+                "Harmony does not support reasoning_effort='none' (parameter=reasoning_effort)", path=path
             )
         if effort not in _EFFORTS:
             raise RenderError(
                 f"reasoning_effort={effort!r} is not supported by Harmony. "
                 f"Supported values are: {', '.join(_EFFORTS)}. (parameter=reasoning_effort)",
-                path="reasoning_effort",
+                path=path,
             )
         return effort
 
@@ -84,9 +121,9 @@ class HarmonyEncoder:
         self, instructions: str | None, tools: Sequence[Mapping[str, Any]] | None, effort: str | None, date: str
     ) -> Iterator[Message]:
         in_system = self._deployment.harmony_system_instructions
-        yield _system(instructions if in_system else None, effort, date)
+        yield system_message(instructions if in_system else None, effort, date)
         if (instructions and not in_system) or tools:
-            yield _developer(None if in_system else instructions, tools)
+            yield developer_message(None if in_system else instructions, tools)
 
     def _conversation(self, messages: Sequence[Mapping[str, Any]], date: str) -> Iterator[Message]:
         names: dict[Any, Any] = {}
@@ -96,21 +133,21 @@ class HarmonyEncoder:
         for index, message in enumerate(messages):
             role = message["role"]
             if role == "assistant":
-                yield from _assistant(message, f"messages[{index}].content")
+                yield from assistant_messages(message, f"messages[{index}].content")
             elif role == "tool":
-                yield _tool_result(message, names.get(message.get("tool_call_id", ""), ""))
+                yield tool_result(message, names.get(message.get("tool_call_id", ""), ""))
             elif role in ("system", "developer"):
-                text = _flat_text(message.get("content"))
+                text = flat_text(message.get("content"))
                 if text is not None:
                     yield self._later_instructions(role, text, date)
             else:
-                yield _spoken(role, _texts(message, f"messages[{index}].content"))
+                yield spoken_message(role, texts_of(message, f"messages[{index}].content"))
 
     def _later_instructions(self, role: str, text: str, date: str) -> Message:
         if not self._deployment.harmony_system_instructions:
-            return _developer(text)
+            return developer_message(text)
         # The whole system message once more; a developer's text is lost.
-        return _system(text, None, date) if role == "system" else _developer(None)
+        return system_message(text, None, date) if role == "system" else developer_message(None)
 
     def _render(self, messages: Sequence[Message]) -> list[int]:
         from openai_harmony import Conversation, RenderConversationConfig, Role
@@ -159,177 +196,3 @@ class HarmonyEncoder:
         if name != "assistant" and name.endswith(" to=assistant") and not separator:
             return [*encode(name.removesuffix(" to=assistant")), channel, *encode(f"{behind} to=assistant")]
         return header
-
-
-def _leading_instructions(messages: Sequence[Any]) -> tuple[str | None, Sequence[Any]]:
-    if messages and messages[0]["role"] in ("system", "developer"):
-        return _flat_text(messages[0].get("content")), messages[1:]
-    return None, messages
-
-
-def _system(instructions: str | None, effort: str | None, date: str) -> Message:
-    from openai_harmony import Message, ReasoningEffort, Role, SystemContent
-
-    content = SystemContent.new().with_conversation_start_date(date)
-    if instructions is not None:
-        content = content.with_model_identity(f"{content.model_identity}\n{instructions}")
-    if effort is not None:
-        content = content.with_reasoning_effort(ReasoningEffort[effort.upper()])
-    return Message.from_role_and_content(Role.SYSTEM, content)
-
-
-def _developer(instructions: str | None, tools: Sequence[Mapping[str, Any]] | None = None) -> Message:
-    from openai_harmony import DeveloperContent, Message, Role, ToolDescription
-
-    content = DeveloperContent.new()
-    if instructions is not None:
-        content = content.with_instructions(instructions)
-    if tools:
-        functions = [tool["function"] for tool in tools]
-        content = content.with_function_tools(
-            [
-                ToolDescription.new(
-                    name=function["name"],
-                    description=function.get("description") or "",
-                    parameters=function.get("parameters"),
-                )
-                for function in functions
-            ]
-        )
-    return Message.from_role_and_content(Role.DEVELOPER, content)
-
-
-def _assistant(message: Mapping[str, Any], path: str) -> Iterator[Message]:
-    """What an assistant said, by channel: with calls the text is commentary before them, else it is final."""
-    from openai_harmony import Message, Role
-
-    reasoning = message.get("reasoning")
-    calls = message.get("tool_calls")
-    analysis = Message.from_role_and_content(Role.ASSISTANT, reasoning).with_channel("analysis") if reasoning else None
-    if not calls:
-        if analysis:
-            yield analysis
-        texts = _texts(message, path)
-        if texts and texts[0]:
-            yield _spoken("assistant", texts).with_channel("final")
-        return
-    if text := _flat_text(message.get("content")):
-        yield Message.from_role_and_content(Role.ASSISTANT, text).with_channel("commentary")
-    if analysis:
-        yield analysis
-    for call in calls:
-        function = call.get("function") or {}
-        spoken = Message.from_role_and_content(Role.ASSISTANT, function.get("arguments") or "")
-        recipient = f"functions.{function.get('name', '')}"
-        yield spoken.with_channel("commentary").with_recipient(recipient).with_content_type("json")
-
-
-def _tool_result(message: Mapping[str, Any], name: Any) -> Message:
-    from openai_harmony import Author, Message, Role
-
-    author = Author.new(Role.TOOL, f"functions.{name}")
-    result = Message.from_author_and_content(author, _flat_text(message.get("content")) or "")
-    return result.with_channel("commentary").with_recipient("assistant")
-
-
-def _spoken(role: str, texts: Sequence[Any]) -> Message:
-    from openai_harmony import Author, Message, TextContent
-
-    # The library's own check refuses other roles, as it does on the server.
-    return Message(author=Author.model_validate({"role": role}), content=[TextContent(text=text) for text in texts])
-
-
-def _texts(message: Mapping[str, Any], path: str) -> list[Any]:
-    """The texts of the parts, "" for a part that is none (an image, a refusal)."""
-    content = message.get("content") or ""
-    if isinstance(content, str):
-        return [content]
-    for index, part in enumerate(content):
-        if not isinstance(part, Mapping):
-            raise RenderError("a part must be an object here", path=f"{path}[{index}]", status=500)
-    return [part.get("text", "") for part in content]
-
-
-def _flat_text(content: Any) -> str | None:
-    if content is None or isinstance(content, str):
-        return content
-    texts = [part if isinstance(part, str) else part.get("text") for part in content]
-    texts = [text for text in texts if text is not None]
-    return "".join(texts) if texts else None
-
-
-def _without_finished_analysis(messages: Sequence[Message]) -> list[Message]:
-    """Reasoning that led to an answer already given is dropped (`auto_drop_analysis_messages`)."""
-    answers = [i for i, message in enumerate(messages) if message.channel == "final"]
-    last = answers[-1] if answers else -1
-    return [message for i, message in enumerate(messages) if i >= last or message.channel != "analysis"]
-
-
-def _load_encoding(file: Path) -> HarmonyEncoding:
-    try:
-        from openai_harmony import HarmonyEncodingName, HarmonyError, load_harmony_encoding
-    except ImportError:
-        raise InputError("prompts of gpt-oss need the library openai-harmony: install pkv-lint[encoders]") from None
-    directory = tiktoken_vocabulary(file)
-    before = os.environ.get("TIKTOKEN_ENCODINGS_BASE")
-    # The library fetches its vocabulary from the net unless this variable names a directory with the file.
-    os.environ["TIKTOKEN_ENCODINGS_BASE"] = str(directory)
-    try:
-        return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
-    except HarmonyError as error:
-        raise InputError(f"not the vocabulary of gpt-oss: {error}", file=str(file)) from None
-    finally:
-        if before is None:
-            del os.environ["TIKTOKEN_ENCODINGS_BASE"]
-        else:
-            os.environ["TIKTOKEN_ENCODINGS_BASE"] = before
-
-
-def tiktoken_vocabulary(file: Path) -> Path:
-    """A directory with the vocabulary in tiktoken's format, made from tokenizer.json once and kept in the cache."""
-    try:
-        source = file.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=str(file)) from None
-    key = hashlib.sha256(source).hexdigest()
-    home = os.environ.get("XDG_CACHE_HOME")
-    directory = (Path(home) if home else Path.home() / ".cache") / "pkv-lint" / key
-    try:
-        _write_vocabulary(source, directory / _VOCABULARY, file)
-    except OSError:
-        # A home that cannot be written to; the directory for temporary files is good for one run at least.
-        directory = Path(tempfile.mkdtemp(prefix="pkv-lint-"))
-        _write_vocabulary(source, directory / _VOCABULARY, file)
-    return directory
-
-
-def _write_vocabulary(tokenizer: bytes, target: Path, file: Path) -> None:
-    if target.exists():
-        return
-    lines = _tiktoken_lines(tokenizer, file)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent)
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(lines)
-    os.replace(name, target)
-
-
-def _tiktoken_lines(tokenizer: bytes, file: Path) -> bytes:
-    try:
-        vocabulary = json.loads(tokenizer)["model"]["vocab"]
-        ranked = sorted((index, piece) for piece, index in vocabulary.items() if index < _ORDINARY_TOKENS)
-        alphabet = _byte_alphabet()
-        return b"".join(
-            b"%s %d\n" % (base64.b64encode(bytes(alphabet[character] for character in piece)), index)
-            for index, piece in ranked
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise InputError("not a tokenizer.json with a byte-level vocabulary", file=str(file)) from None
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """The character that byte-level BPE (of GPT-2) writes for each byte: printable ones as they are, the others moved
-    behind the 256 in their order."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any
 
 from . import anthropic, encoders, responses
 from .chat_template import ChatTemplate
@@ -99,10 +100,21 @@ class Renderer:
         """The body in chat-completions form, whichever API it was written for."""
         api = api or api_of(request)
         if api == "messages":
-            return anthropic.to_chat(dict(request))
+            effort = self.deployment.anthropic_disabled_thinking_effort
+            return anthropic.to_chat(
+                dict(request),
+                merge_inline_system=anthropic.has_inline_system(request) and self._refuses_inline_system,
+                disabled_thinking_effort="none" if effort == "auto" else effort,
+            )
         if api == "responses":
             return responses.to_chat(dict(request))
         return request
+
+    @cached_property
+    def _refuses_inline_system(self) -> bool:
+        """Whether system messages inside a conversation are joined into the first for this server's template."""
+        sources = self.templates.sources if self.mode == "hf" else []
+        return not sources or any(anthropic.refuses_inline_system(source) for source in sources)
 
     def render(self, request: Mapping[str, object], now: datetime | None = None, *, api: str | None = None) -> Prompt:
         """The prompt for a request body as it was sent.
@@ -115,7 +127,12 @@ class Renderer:
         if not isinstance(request, Mapping):
             raise RenderError("a request is a JSON object")
         api = api or api_of(request)
-        body = validated(self.chat_body(request, api))
+        if api == "responses" and isinstance(self._encoder, encoders.ResponsesEncoder):
+            check_model(request, self.deployment)
+            encoded = self._encoder.encode_responses(request, now)
+            kept, _ = within(encoded.token_ids, limits(responses.limits_of(request), self.deployment))
+            return Prompt(None, kept, approximate=self.approximate)
+        body = self._body(request, api)
         check_model(body, self.deployment)
         forwarded = forwarded_ids(body)
         if forwarded is not None:
@@ -136,6 +153,11 @@ class Renderer:
             return spans[dropped : dropped + len(ids)]
 
         return Prompt(text, ids, approximate=self.approximate, trace=trace, offsets=offsets)
+
+    def _body(self, request: Mapping[str, object], api: str) -> Mapping[str, Any]:
+        """The chat body, judged. What vLLM makes of a Responses body it does not validate as a chat request again."""
+        chat = self.chat_body(request, api)
+        return chat if api == "responses" else validated(chat)
 
     def _text(self, prepared: ChatRequest, now: datetime, *, traced: bool = False) -> str:
         if self.mode == "hf":

@@ -111,6 +111,11 @@ def checked(body: Mapping[str, Any]) -> Fields:
     return request
 
 
+def limits_of(body: Mapping[str, Any]) -> dict[str, int]:
+    """The members of a chat body that limit the length of a Responses body."""
+    return limits(checked(body))
+
+
 def limits(request: Fields) -> dict[str, int]:
     """The members of a chat body that limit its length."""
     members = {}

@@ -38,6 +38,17 @@ class ChatTemplates:
     tokenizer: str | Mapping[str, str] | None = None
     origin: str = field(default="", compare=False)
 
+    @property
+    def sources(self) -> list[str]:
+        """The templates that requests without one of their own can get, with tools and without."""
+        chosen: list[str] = []
+        for tools in (False, True):
+            try:
+                chosen.append(self.choose(None, tools=tools))
+            except RenderError:
+                continue
+        return chosen
+
     def choose(self, asked: str | None, *, tools: bool) -> str:
         """The template for a request that brings `asked` (a template or its name) and tools or none
         (`renderers/hf.py:resolve_chat_template`). Raises RenderError where there is none."""

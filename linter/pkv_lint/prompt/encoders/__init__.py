@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatch
 from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.messages import ContentFormat, Message
@@ -48,6 +48,13 @@ class Encoder(Protocol):
     def encode_completion(self, text: str) -> array[int]:
         """The ids of generated text."""
         ...
+
+
+@runtime_checkable
+class ResponsesEncoder(Protocol):
+    """Makes a prompt of a Responses body without a chat body in between."""
+
+    def encode_responses(self, body: Mapping[str, Any], now: datetime) -> Encoded: ...
 
 
 class TextEncoder(Protocol):

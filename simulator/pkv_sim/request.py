@@ -106,8 +106,8 @@ class Request:
         prompt_embeds: Sequence[bytes] | None = None,
         skip_reading_prefix_cache: bool = False,
     ) -> None:
-        """`prompt_token_ids` are copied; each is below 2**31. Positions of `prompt_embeds` (one row of raw bytes for each
-        prompt token) count as token 0. Without a `hasher` nothing of the request is cached.
+        """`prompt_token_ids` are copied; each is below 2**31. Positions of `prompt_embeds` (one row of raw bytes for
+        each prompt token) count as token 0. Without a `hasher` nothing of the request is cached.
 
         `max_tokens` is the number of output tokens after which it ends, `stop_token_ids` the tokens that end it (the
         end of sequence token among them), `priority` and `arrival` (any unit) order it under the priority policy:

@@ -15,7 +15,7 @@ from pkv_lint.prompt.traced_values import (
     TracedFloat,
     TracedInt,
     TracedList,
-    member_path,
+    named,
     respelled,
     syntax_of,
 )
@@ -93,20 +93,11 @@ class _Printer:
     def constant_text(self, constant: Traced | None, spelled: str) -> Traced:
         return respelled(constant, spelled) if constant is not None else written(spelled, COMPUTED)
 
-    def key_of(self, key: Any, container: Any, syntax: Source) -> Any:
-        """A name as it prints; one that lost its origin stands where the container says."""
-        if type(key) is str and syntax.kind == "syntax":
-            return Traced(key, [len(key)], [(Source("key", member_path(syntax.where, key)), 0, True)]) if key else key
-        return key
-
     def constant_in(self, container: Any, key: Any, child: Any, syntax: Source) -> Traced | None:
         if child is not None and not isinstance(child, bool):
             return None
         found = getattr(container, "_constants", {}).get(key)
-        if found is not None or syntax.kind != "syntax":
-            return found
-        where = f"{syntax.where}[{key}]" if isinstance(container, (list, tuple)) else member_path(syntax.where, key)
-        return written(CONSTANTS[child], Source("syntax", where))
+        return written(CONSTANTS[child], syntax) if found is None else found
 
 
 class _Repr(_Printer):
@@ -126,7 +117,7 @@ class _Repr(_Printer):
             for i, (key, child) in enumerate(value.items()):
                 if i:
                     builder.add_run(", ", syntax)
-                self.write(self.key_of(key, value, syntax), syntax, None)
+                self.write(named(key, child, syntax), syntax, None)
                 builder.add_run(": ", syntax)
                 self.write(child, syntax, self.constant_in(value, key, child, syntax))
             builder.add_run("}", syntax)
@@ -175,7 +166,7 @@ class _Json(_Printer):
             for i, (key, child) in enumerate(sorted(value.items()) if self.sort_keys else value.items()):
                 if i:
                     builder.add_run(self.item_separator + self.newline(depth + 1), syntax)
-                name = self.key_of(key, value, syntax)
+                name = named(key, child, syntax)
                 # A number, true, false or null as a name prints as the same text in quotes.
                 self.write(
                     name if isinstance(name, str) else next(iter(json.loads(json.dumps({key: 0})))), syntax, None

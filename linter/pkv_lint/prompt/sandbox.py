@@ -234,7 +234,7 @@ class LimitedCodeGenerator(CodeGenerator):
 
 
 def _cost(*parts: nodes.Node) -> int:
-    return _COST_OF_NODE * (len(parts) + sum(1 for part in parts for _ in part.find_all(nodes.Node)))
+    return _COST_OF_NODE * (1 + len(parts) + sum(1 for part in parts for _ in part.find_all(nodes.Node)))
 
 
 def _is_constant(node: nodes.Node) -> bool:

@@ -46,6 +46,11 @@ class TracedDict(dict[Any, Any]):
         self._syntax = syntax
         self._constants = constants
 
+    def __str__(self) -> str:
+        from pkv_lint.prompt.printing import repr_of
+
+        return repr_of(self)
+
 
 class TracedList(list[Any]):
     """See TracedDict; `_constants` are by index."""
@@ -59,34 +64,85 @@ class TracedList(list[Any]):
         self._syntax = syntax
         self._constants = constants
 
+    def __str__(self) -> str:
+        from pkv_lint.prompt.printing import repr_of
+
+        return repr_of(self)
+
 
 def trace_value(value: Any, path: str) -> Any:
-    """A deep copy of a JSON value that stands at `path`, with strings and names `Traced` and numbers that print so."""
-    if isinstance(value, str):
-        return trace(value, Source("value", path))
+    """A deep copy of a JSON value with origins: strings and names are `Traced`, numbers print so.
+
+    A value without any origins stands at `path`. Where parts of it have origins they are kept, and the rest counts as
+    written for the smallest value of the request that holds those parts (which need not stand at `path`).
+    """
+    if isinstance(value, (dict, list)):
+        syntax = syntax_of(value)
+        return _placed(value, path) if syntax is COMPUTED else _completed(value, syntax)
+    return _placed(value, path)
+
+
+def _placed(value: Any, path: str) -> Any:
     if isinstance(value, dict):
-        members: dict[Any, Any] = {}
-        constants: dict[Any, Traced] = {}
-        for key, child in value.items():
-            place = member_path(path, key)
-            name = trace(key, Source("key", place)) if isinstance(key, str) else key
-            if child is None or isinstance(child, bool):
-                members[name] = child
-                constants[name] = trace(CONSTANTS[child], Source("value", place))
-            else:
-                members[name] = trace_value(child, place)
+        places = {key: member_path(path, key) for key in value}
+        members = {
+            trace(key, Source("key", places[key])) if isinstance(key, str) else key: _placed(child, places[key])
+            for key, child in value.items()
+        }
+        constants = {
+            key: trace(CONSTANTS[child], Source("value", places[key]))
+            for key, child in value.items()
+            if child is None or isinstance(child, bool)
+        }
         return TracedDict(members, Source("syntax", path), constants)
     if isinstance(value, list):
-        items = [trace_value(child, f"{path}[{i}]") for i, child in enumerate(value)]
+        items = [_placed(child, f"{path}[{i}]") for i, child in enumerate(value)]
         constants = {
             i: trace(CONSTANTS[child], Source("value", f"{path}[{i}]"))
             for i, child in enumerate(value)
             if child is None or isinstance(child, bool)
         }
         return TracedList(items, Source("syntax", path), constants)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if type(value) is str:
+        return trace(value, Source("value", path))
+    if type(value) in (int, float):
         return traced_number(value, trace(repr(value), Source("value", path)))
     return value
+
+
+def _completed(value: Any, syntax: Source) -> Any:
+    """A copy of a partly traced value; what has no origin in it was written for `syntax`."""
+    if isinstance(value, dict):
+        constants = dict(getattr(value, "_constants", {}))
+        members = {}
+        for key, child in value.items():
+            name = named(key, child, syntax)
+            members[name] = _completed(child, syntax_or(child, syntax))
+            if child is None or isinstance(child, bool):
+                constants.setdefault(name, written(CONSTANTS[child], syntax))
+        return TracedDict(members, syntax, constants)
+    if isinstance(value, list):
+        constants = dict(getattr(value, "_constants", {}))
+        for i, child in enumerate(value):
+            if child is None or isinstance(child, bool):
+                constants.setdefault(i, written(CONSTANTS[child], syntax))
+        return TracedList([_completed(child, syntax_or(child, syntax)) for child in value], syntax, constants)
+    if type(value) is str:
+        return written(value, syntax)
+    if type(value) in (int, float):
+        return traced_number(value, written(repr(value), syntax))
+    return value
+
+
+def named(key: Any, child: Any, syntax: Source) -> Any:
+    """The name of a member of a container that was written for `syntax`, with an origin."""
+    if type(key) is not str or syntax.kind != "syntax":
+        return key
+    place = member_path(syntax.where, key)
+    where = path_of(child)
+    if where is not None and (where == place or where.startswith((f"{place}.", f"{place}["))):
+        return trace(key, Source("key", place))
+    return written(key, syntax)
 
 
 def traced_number(value: int | float, printed: Traced) -> int | float:
@@ -129,6 +185,12 @@ def syntax_of(container: Any) -> Source:
         return container._syntax
     paths = list(_owners(container))
     return Source("syntax", common_path(paths)) if paths else COMPUTED
+
+
+def syntax_or(value: Any, syntax: Source) -> Source:
+    """`syntax_of` a container, or `syntax` where nothing tells."""
+    found = syntax_of(value) if isinstance(value, (dict, list)) else COMPUTED
+    return syntax if found is COMPUTED else found
 
 
 def _owners(container: Any) -> Iterator[str]:

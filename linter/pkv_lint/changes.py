@@ -76,6 +76,7 @@ def compare(before: Chat, after: Chat) -> list[Change]:
         *template_arguments(before, after),
         *system_changes(old.system, new.system),
         *tool_changes(before.get("tools"), after.get("tools")),
+        *tool_choice_changes(before.get("tool_choice"), after.get("tool_choice")),
         *(history_changes(old.history, new.history, len(new.system)) if continues(old.history, new.history) else ()),
     ]
 
@@ -240,6 +241,14 @@ def tool_changes(before: Any, after: Any) -> Iterator[Change]:
         )
     for index, place in enumerate(places):
         yield from definition_changes(old[index], new[place], place)
+
+
+def tool_choice_changes(before: Any, after: Any) -> Iterator[Change]:
+    """`none` takes the tools out of the prompt when the server runs with --exclude-tools-when-tool-choice-none; a
+    render shows whether it does."""
+    if before != after and "none" in (before, after):
+        old, new = ABSENT if before is None else before, ABSENT if after is None else after
+        yield Change("tool_set", "tool_choice", shown(old), shown(new), edits=(Edit(("tool_choice",), old),))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,61 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import pairwise
 
-from .causes import Cause, Replayed
-from .changes import reached, split
-from .nature import Nature, located
-from .patterns import Granularity, Match, identifiers, timestamps
+from .causes import Replayed
+from .changes import reached, tool_name
+from .groups import Group, grouped
+from .nature import Nature
+from .patterns import Granularity, timestamps
 from .places import Place, place_of
 from .probes import Probes
 from .prompt.renderer import Renderer
-from .prompt.source import format_path, parse_path
+from .prompt.source import parse_path
+from .repeated import Repeated, repeated_texts
+from .suspects import Pattern, alone, suspects
 from .turns import Turn
 
 BLAME_THE_TEMPLATE: frozenset[Nature] = frozenset(
     {"call_ids", "reasoning_dropped", "generation_prompt", "generated", "clock", "moved"}
 )
 """Natures that say something about the template: nothing is said when it is not the server's own."""
-ANCHOR = 24
-"""Characters in front of a changed span by which two requests recognise the same spot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The same cause in one or more requests, in their order."""
-
-    nature: Nature
-    causes: tuple[Cause, ...]
-
-    @property
-    def first(self) -> Cause:
-        return self.causes[0]
-
-    @property
-    def requests(self) -> list[int]:
-        return sorted({cause.turn.index for cause in self.causes})
-
-    @property
-    def tokens_lost(self) -> int:
-        return sum(cause.tokens_lost for cause in self.causes)
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """Text of one request that looks volatile and stands in front of something that could be cached.
-
-    `path` and `match` are its place in the body, `behind` the tokens between it and the last user message.
-    """
-
-    turn: Turn
-    path: str
-    match: Match
-    text: str
-    behind: int
 
 
 class Facts:
@@ -80,17 +46,16 @@ class Facts:
 
     @cached_property
     def groups(self) -> Mapping[Nature, list[Group]]:
-        """All causes, by what they are; those at the same spot together."""
-        causes: dict[tuple[Nature, str, str], list[Cause]] = {}
-        for item in self.replayed:
-            for cause in item.causes:
-                if self.layout == "builtin" and cause.nature in BLAME_THE_TEMPLATE:
-                    continue
-                causes.setdefault((cause.nature, *spot(cause)), []).append(cause)
-        groups: dict[Nature, list[Group]] = {}
-        for (nature, _, _), members in causes.items():
-            groups.setdefault(nature, []).append(Group(nature, tuple(members)))
-        return groups
+        """All causes that something could be done about, by what they are; those at the same spot together."""
+        groups = grouped(self.replayed, self.block_size, self._count)
+        if self.layout != "builtin":
+            return groups
+        return {nature: members for nature, members in groups.items() if nature not in BLAME_THE_TEMPLATE}
+
+    @cached_property
+    def _count(self) -> Callable[[str], int]:
+        """Tokens of a text on its own."""
+        return lru_cache(maxsize=4096)(lambda text: len(self._renderer.encode_completion(text)))
 
     def of(self, nature: Nature) -> list[Group]:
         return self.groups.get(nature, [])
@@ -141,81 +106,39 @@ class Facts:
     @cached_property
     def patterns(self) -> list[Pattern]:
         """Volatile-looking text in front of cacheable text, in requests that nothing could be compared with."""
-        compared = {item.reference.turn.index for item in self.replayed if item.reference is not None}
-        compared |= {item.turn.index for item in self.replayed if item.reference is not None}
-        return [
-            found for item in self.replayed if item.turn.index not in compared for found in self._patterns(item.turn)
-        ]
+        return suspects(self.replayed, self.block_size)
 
-    def _patterns(self, turn: Turn) -> Iterator[Pattern]:
-        for path, text in fixed_texts(turn):
-            found = [*timestamps(text), *identifiers(text)]
-            for match in found:
-                if match.kind == "identifier" and any(
-                    other.kind == "timestamp" and other.start < match.end and match.start < other.end for other in found
-                ):
-                    continue
-                behind = self._behind(turn, path, match)
-                if behind >= self.block_size:
-                    yield Pattern(turn, path, match, text[match.start : match.end], behind)
+    @cached_property
+    def alone(self) -> list[Turn]:
+        """The requests that nothing could be compared with."""
+        return alone(self.replayed)
 
-    def _behind(self, turn: Turn, path: str, match: Match) -> int:
-        """Tokens between a match and the last user message, as far as the prompt shows both."""
-        spans = turn.prompt.token_spans
-        start = position_of(turn, path, match.end - 1)
-        if start is None:
-            return 0
-        last = len(turn.chat["messages"]) - 1
-        end = next(
-            (
-                origin.start
-                for origin in turn.prompt.origins
-                if origin.kind == "value" and origin.source.where.startswith(f"messages[{last}].")
-            ),
-            len(turn.prompt.text or ""),
-        )
-        return sum(1 for begin, _ in spans if start < begin < end)
+    @property
+    def unsorted_tools(self) -> Iterator[tuple[Turn, str, str]]:
+        """Requests whose tools are printed and not sorted by name: the first name that stands behind a later one, and
+        that one."""
+        for turn in self.turns:
+            tools = turn.chat.get("tools")
+            names = [tool_name(tool) for tool in tools] if isinstance(tools, list) else []
+            pair = next(((name, before) for before, name in pairwise(names) if name < before), None)
+            if pair and any(origin.source.where.startswith("tools[") for origin in turn.prompt.origins):
+                yield turn, *pair
 
+    @cached_property
+    def repeated(self) -> list[Repeated]:
+        """Text that requests carry word for word behind the point where they part."""
+        return repeated_texts(self.replayed, self.block_size, self._count)
 
-def fixed_texts(turn: Turn) -> Iterator[tuple[str, str]]:
-    """System text and tool descriptions: what is sent with every request."""
-    for index, message in enumerate(split(turn.chat).system):
-        yield from strings(message.get("content"), ("messages", index, "content"))
-    tools = turn.chat.get("tools")
-    for index, tool in enumerate(tools if isinstance(tools, list) else []):
-        text = reached(tool, ("function", "description"))
-        if isinstance(text, str):
-            yield format_path(("tools", index, "function", "description")), text
+    @property
+    def tools_hidden_by_choice(self) -> bool:
+        """Whether the server takes the tools out of the prompt when `tool_choice` is `none`."""
+        return self._renderer.deployment.exclude_tools_when_tool_choice_none
 
-
-def strings(value: object, steps: tuple[str | int, ...]) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield format_path(steps), value
-    elif isinstance(value, list):
-        for index, part in enumerate(value):
-            if isinstance(part, dict) and isinstance(part.get("text"), str):
-                yield format_path((*steps, index, "text")), part["text"]
-
-
-def position_of(turn: Turn, path: str, offset: int) -> int | None:
-    """The first character of the prompt that shows this character of the body."""
-    for origin in turn.prompt.origins:
-        if origin.kind == "value" and origin.source.where == path:
-            if origin.linear and origin.offset <= offset < origin.offset + origin.end - origin.start:
-                return origin.start + offset - origin.offset
-            if not origin.linear and origin.offset == offset:
-                return origin.start
-    return None
-
-
-def spot(cause: Cause) -> tuple[str, str]:
-    """What makes two causes of one nature the same: the field, and for text what stands in front of it."""
-    if cause.change.kind != "text":
-        return re.sub(r"\[.*", "", cause.change.path), ""
-    path = cause.change.path
-    span = located(cause.change, cause.turn.chat, cause.nature)
-    value = reached(cause.turn.chat, parse_path(path))
-    if span is None or not isinstance(value, str):
-        return path, ""
-    line = value[max(value.rfind("\n", 0, span[0]) + 1, span[0] - ANCHOR) : span[0]]
-    return path, re.sub(r"[\d\W]+", " ", line)
+    @cached_property
+    def hours(self) -> float | None:
+        """How long the traffic lasted, where its lines say when they came and that is a minute at least."""
+        moments = [turn.line.moment.seconds for turn in self.turns]
+        known = [moment for moment in moments if moment is not None]
+        if len(known) < len(moments) or not known or max(known) - min(known) < 60:
+            return None
+        return (max(known) - min(known)) / 3600

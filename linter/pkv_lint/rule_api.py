@@ -7,13 +7,16 @@ page, and a generator `check(facts) -> Iterator[Finding]`. A package offers rule
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from .causes import Cause
-from .facts import Facts, Group, Pattern
+from .facts import Facts
 from .findings import Blame, Finding, Severity
+from .groups import Group
 from .nature import located
+from .repeated import Repeated
+from .suspects import Pattern
 from .turns import Turn
 
 __all__ = [
@@ -23,11 +26,16 @@ __all__ = [
     "Finding",
     "Group",
     "Pattern",
+    "Repeated",
     "Rule",
     "Severity",
+    "changing",
+    "counted",
     "for_group",
     "for_pattern",
+    "for_repeated",
     "for_turn",
+    "listed",
 ]
 
 
@@ -55,7 +63,7 @@ def for_group(
 ) -> Finding:
     """The finding for one cause in all the requests it hits; the first of them is shown."""
     cause = group.first
-    span = located(cause.change, cause.turn.chat, cause.nature)
+    span = located(cause.change, cause.turn.chat, group.nature)
     place = facts.place(cause.turn, cause.change.path or None, span)
     requests = group.requests
     return Finding(
@@ -75,7 +83,7 @@ def for_group(
         evidence={
             "before": cause.change.before,
             "after": cause.change.after,
-            "names": list(cause.change.names),
+            "names": group.names,
             "earlier_request": cause.earlier.index,
             "relation": cause.relation,
             "token": cause.token,
@@ -83,9 +91,32 @@ def for_group(
             "hit": cause.hit,
             "hit_without": cause.hit_without,
             "requests": requests,
+            "within_session": group.within_session,
         },
         fix=fix,
     )
+
+
+def changing(facts: Facts, group: Group) -> str:
+    """How often something changes, told apart by whether it does so within sessions or from one to the next."""
+    requests, within = group.requests, group.within_session
+    if len(within) == len(requests):
+        if len(requests) > 1 and len(requests) >= len(facts.replayed) - 1:
+            return "changes in every request"
+        return f"changes within a session, in {counted(len(requests), 'request')}"
+    between = len(requests) - len(within)
+    if not within:
+        return f"differs from one session to the next, in {counted(between, 'request')}"
+    return f"changes in {counted(len(requests), 'request')}, {between} of them the first of a session"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(names: Sequence[str], shown: int = 6) -> str:
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def for_pattern(
@@ -104,10 +135,36 @@ def for_pattern(
         request=pattern.turn.index,
         path=place.path,
         span=place.span,
-        requests_affected=1,
+        requests_affected=len(pattern.requests),
         tokens_lost=0,
         blame="client",
         evidence={"after": pattern.text, "tokens_behind": pattern.behind, "prompt_tokens": len(pattern.turn.ids)},
+        fix=fix,
+    )
+
+
+def for_repeated(rule: Rule | Any, facts: Facts, repeated: Repeated, message: str, fix: str) -> Finding:
+    """The finding for text that stands too far behind; `tokens_lost` is what moving it would win."""
+    place = facts.place(repeated.turn, repeated.path, repeated.span)
+    return Finding(
+        code=rule.CODE,
+        name=rule.NAME,
+        severity=rule.SEVERITY,
+        message=message,
+        file=place.file,
+        line=place.line,
+        column=place.column,
+        request=repeated.turn.index,
+        path=place.path,
+        span=place.span,
+        requests_affected=len(repeated.requests),
+        tokens_lost=repeated.won,
+        blame="client",
+        evidence={
+            "repeated_tokens": repeated.tokens,
+            "prompt_tokens": len(repeated.turn.ids),
+            "requests": list(repeated.requests),
+        },
         fix=fix,
     )
 

@@ -7,8 +7,16 @@ from typing import Any
 
 CODES = (
     "pkv101",
+    "pkv102",
     "pkv103",
+    "pkv104",
+    "pkv105",
+    "pkv106",
     "pkv201",
+    "pkv202",
+    "pkv203",
+    "pkv204",
+    "pkv205",
     "pkv301",
     "pkv302",
     "pkv303",

@@ -2,14 +2,16 @@
 
 ## What it does
 
-Reports a date or time in the system prompt, the tools or a template argument that changes between requests, with the
-unit that changes (seconds, minutes, days). In a single request, where nothing can be compared, a time of day that has
-cacheable text behind it is a warning and a bare date a note.
+Reports a date or time in the system prompt, the tools, a template argument or an earlier user message that changes
+between requests, with the unit that changes (seconds, minutes, days) and, where the traffic says when its requests
+came, how often an hour it breaks the prefix. In a single request, where nothing can be compared, text that looks like
+the current time is a warning and a bare date a note, if at least a block of cacheable text stands behind it.
 
 ## Why it matters
 
-A prefix cache reuses a prompt block by block from its start, up to the first token that differs. A clock in front of the
-tools and the history makes every request differ there, so everything behind it is computed again.
+A prefix cache reuses a prompt block by block from its start, up to the first token that differs. A clock in front of
+the tools and the history makes every request differ there, so everything behind it is computed again. A date alone
+breaks the prefix once a day, which is mostly cheap enough.
 
 ## Example
 
@@ -29,10 +31,11 @@ The model reads the time in another place. Check prompts that refer to "the time
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group, for_pattern
+from pkv_lint.rule_api import Facts, Finding, Group, Severity, changing, for_group, for_pattern
 
 CODE = "PKV101"
 NAME = "timestamp-in-prefix"
@@ -42,22 +45,35 @@ SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
 FIX = "Move it behind everything stable (last user message, and keep it there), or let a tool return it."
 UNITS = {
     "day": "to the day",
+    "hour": "to the hour",
     "minute": "to the minute",
     "second": "to the second",
     "fraction": "to the fraction of a second",
 }
+ONCE_A_DAY = 1 / 12
+"""Breaks an hour up to which a date breaks the prefix about once a day."""
 
 
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for group in facts.of("timestamp"):
         unit = facts.granularity(group)
-        every = "every request" if len(group.requests) >= len(facts.replayed) - 1 else f"{len(group.requests)} requests"
-        severity: Severity = "info" if unit == "day" and len(group.requests) == 1 else SEVERITY
-        message = f"changes in {every} ({UNITS[unit]})" if unit else f"changes in {every}"
+        details = [UNITS[unit]] if unit else []
+        rate = len(group.requests) / facts.hours if facts.hours else None
+        if rate is not None:
+            details.append(f"{rate:,.0f} breaks per hour" if rate >= 10 else f"{rate:,.1f} breaks per hour")
+        message = changing(facts, group) + (f" ({', '.join(details)})" if details else "")
+        severity: Severity = "info" if unit == "day" and is_daily(group, rate) else SEVERITY
         yield for_group(rule, facts, group, message, FIX, severity=severity)
     for pattern in facts.patterns:
         if pattern.match.kind == "timestamp":
             day = pattern.match.granularity == "day"
-            message = "looks like a date" if day else "looks like the time of the request"
+            message = "looks like the date of the request" if day else "looks like the time of the request"
             yield for_pattern(rule, facts, pattern, message, FIX, "info" if day else "warning")
+
+
+def is_daily(group: Group, rate: float | None) -> bool:
+    """Whether a date changes as rarely as days do: by the clock of the traffic, else at most once in each session."""
+    if rate is not None and rate <= ONCE_A_DAY:
+        return True
+    return max(Counter(cause.turn.line.session_id for cause in group.causes).values()) == 1 or len(group.causes) == 1

@@ -3,7 +3,8 @@
 ## What it does
 
 Reports text in the system prompt or a template argument that differs between requests and is neither a date nor an
-identifier: a counter, the state of a repository, a working directory, a checksum.
+identifier: a counter, the state of a repository, a working directory, a checksum. It is an error where the break
+leaves less than a tenth of what could have been reused.
 
 ## Why it matters
 
@@ -29,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Group, Severity, for_group
+from pkv_lint.rule_api import Facts, Finding, Group, Severity, changing, for_group
 
 CODE = "PKV103"
 NAME = "volatile-text-in-prefix"
@@ -39,15 +40,20 @@ SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
 FIX = "Leave it out, or move it behind everything stable (last user message, and keep it there)."
 HEAD = 0.1
 """A break that leaves less than this share of what could be reused stands at the head."""
+MANY = 4
+"""Requests from which on text that changed once between sessions was edited rather than volatile."""
 
 
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for nature in ("volatile", "argument"):
         for group in facts.of(nature):
-            count = len(group.requests)
-            message = f"changes in {count} request{'s' if count > 1 else ''}"
-            yield for_group(rule, facts, group, message, FIX, severity="error" if at_head(group) else SEVERITY)
+            if len(group.causes) == 1 < MANY <= len(facts.replayed) and not group.within_session:
+                message = "changed once, between two sessions"
+                yield for_group(rule, facts, group, message, FIX, severity="info")
+                continue
+            severity: Severity = "error" if at_head(group) else SEVERITY
+            yield for_group(rule, facts, group, changing(facts, group), FIX, severity=severity)
 
 
 def at_head(group: Group) -> bool:

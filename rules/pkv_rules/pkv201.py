@@ -6,8 +6,8 @@ Reports requests whose tools are the same set as in an earlier request, in anoth
 
 ## Why it matters
 
-Templates print tools in the order given, near the start of the prompt. Another order is another prefix: the tools, the
-history and everything behind them are computed again.
+Templates print tools in the order given, near the start of the prompt. Another order is another prefix: the tools,
+the history and everything behind them are computed again.
 
 ## Example
 
@@ -30,17 +30,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+from pkv_lint.rule_api import Facts, Finding, Severity, changing, for_group
 
 CODE = "PKV201"
 NAME = "tools-reordered"
 SEVERITY: Severity = "error"
 SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
 
+FIX = "Sort the tools by name before every request."
+
 
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for group in facts.of("tools_reordered"):
         before, after = group.first.change.names
-        message = f"are the same set in another order (the first that differs: {after}, was {before})"
-        yield for_group(rule, facts, group, message, "Sort the tools by name before every request.")
+        message = (
+            f"are the same set in an order that {changing(facts, group)} (first that differs: {after}, was {before})"
+        )
+        yield for_group(rule, facts, group, message, FIX)

@@ -133,9 +133,9 @@ def shape_content(
         elif value:  # an empty text is dropped here, an object never is
             shaped.append(value)
     if not wrapped:
-        return join("\n", [*placeholders, *shaped])
+        return join("\n", [*placeholders, *shaped], f"{path}.content")
     if role == "tool" and all(item["type"] == "text" for item in shaped):
-        return join("\n", [item["text"] for item in shaped])
+        return join("\n", [item["text"] for item in shaped], f"{path}.content")
     return shaped
 
 
@@ -152,9 +152,14 @@ def shape_part(part: Any, wrapped: bool, text_model: str | None, path: str) -> t
     if kind == "tool_reference":
         return "text", {"type": "tool_reference", "name": part.get("name")} if wrapped else part.get("name")
     if kind == "prompt_embeds":
-        raise RenderError("You must set `--enable-prompt-embeds` to input `prompt_embeds`", path=path)
+        raise RenderError(
+            "You must set `--enable-prompt-embeds` to input `prompt_embeds` (parameter=prompt_embeds)", path=path
+        )
     if text_model is not None:
-        raise RenderError(f"{text_model} is not a multimodal model", path=path)
+        embeddings = kind.endswith("_embeds")
+        raise RenderError(
+            "The model is not multimodal." if embeddings else f"{text_model} is not a multimodal model", path=path
+        )
     modality = MEDIA_PARTS[kind]
     return "media", {"type": modality, **extras(part)} if wrapped else f"<{modality}>"
 
@@ -169,6 +174,8 @@ def part_type(part: Mapping[str, Any], path: str) -> str:
             if member in part:
                 return member
         raise RenderError("Missing 'type' field in multimodal part. (parameter=type)", path=path)
+    else:
+        raise RenderError("Invalid 'type' field in multimodal part. (parameter=type)", path=path)
     raise RenderError(
         f"Unsupported chat content part type: {kind!r}. Supported types: {', '.join(SUPPORTED_PARTS)}. "
         f"(parameter=type, value={kind})",
@@ -221,9 +228,14 @@ def parse(text: str) -> Any:
     return parse_traced_json(text)
 
 
-def join(separator: str, parts: Sequence[str]) -> str:
+def join(separator: str, parts: Sequence[str], path: str | None = None) -> str:
+    """`separator.join(parts)`; raises RenderError blaming `path` for what is no string, which validation lets through
+    beside parts of a type that it knows."""
     if all(type(part) is str for part in parts):
         return separator.join(parts)
+    for index, part in enumerate(parts):
+        if not isinstance(part, str):
+            raise RenderError(f"sequence item {index}: expected str instance, {type(part).__name__} found", path=path)
     from .provenance import join as join_traced
 
     return join_traced(separator, parts)

@@ -77,12 +77,11 @@ def check_model(body: Mapping[str, Any], deployment: Deployment) -> None:
 
 
 def check_tool_choice(body: Mapping[str, Any], deployment: Deployment) -> None:
+    # vLLM takes a tool call parser only together with the flag (`ParserManager.get_tool_parser`).
     choice = body.get("tool_choice", "none")
-    if deployment.tool_parser or choice in (None, "none"):
+    if choice in (None, "none") or (deployment.tool_parser and deployment.enable_auto_tool_choice):
         return
     if choice == "auto":
-        if deployment.enable_auto_tool_choice:
-            return
         wanted = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
     else:
         name = f'function "{choice["function"]["name"]}"' if isinstance(choice, dict) else f'"{choice}"'
@@ -91,9 +90,16 @@ def check_tool_choice(body: Mapping[str, Any], deployment: Deployment) -> None:
 
 
 def check_media_options(body: Mapping[str, Any], deployment: Deployment) -> None:
-    for name in ("mm_processor_kwargs", "media_io_kwargs"):
+    for name, what in (
+        ("mm_processor_kwargs", "multimodal preprocessing"),
+        ("media_io_kwargs", "multimodal media loading"),
+    ):
         if body.get(name) and not deployment.trust_request_mm_kwargs:
-            raise RenderError(f"`{name}` needs --trust-request-mm-kwargs on the server", path=name)
+            raise refused(
+                f"Per-request {name} are disabled by default because they can change {what} resource usage. Start the "
+                "server with --trust-request-mm-kwargs only when clients are trusted.",
+                name,
+            )
 
 
 def template_kwargs(body: Mapping[str, Any], deployment: Deployment) -> dict[str, Any]:
@@ -114,8 +120,9 @@ def template_kwargs(body: Mapping[str, Any], deployment: Deployment) -> dict[str
         fields["reasoning_effort"] = effort
         if "enable_thinking" not in given:
             fields["enable_thinking"] = effort != "none"
-    defaults = merged(deployment.default_chat_template_kwargs, {"tools": tools})
-    return merged(merged({"cohere_format": deployment.cohere_format}, defaults), merged(given, fields))
+    # What the server was started with stands as it is, None and "auto" too (`resolve_default_chat_template_kwargs`).
+    defaults = {"cohere_format": deployment.cohere_format, **deployment.default_chat_template_kwargs}
+    return merged(merged(defaults, {"tools": tools}), merged(given, fields))
 
 
 def merged(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,8 +172,9 @@ def has_media(message: Mapping[str, Any]) -> bool:
     from .messages import MEDIA_PARTS, TEXT_PARTS
 
     content = message.get("content")
+    media = {*MEDIA_PARTS, "prompt_embeds"}
     return isinstance(content, list) and any(
         isinstance(part, dict)
-        and (part.get("type", "text") not in (*TEXT_PARTS, "tool_reference") or not MEDIA_PARTS.keys().isdisjoint(part))
+        and (part.get("type", "text") not in (*TEXT_PARTS, "tool_reference") or not media.isdisjoint(part))
         for part in content
     )

@@ -295,6 +295,26 @@ class StreamOptions(Model):
     continuous_usage_stats: bool | None = False
 
 
+class JsonSchema(Model):
+    name: str
+    description: str | None = None
+    # vLLM calls the member `schema`, which pydantic keeps for itself.
+    definition: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Model):
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
+    json_schema: JsonSchema | None = None
+
+
+class RepetitionDetection(Model):
+    max_pattern_size: int = 0
+    min_pattern_size: int = 0
+    min_count: int = 0
+
+
+Number = str | int | float
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -311,7 +331,7 @@ class ChatBody(Model):
     max_completion_tokens: int | None = None
     n: int | None = 1
     presence_penalty: float | None = None
-    response_format: dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
     seed: Int64 | None = None
     stop: str | list[str] | None = None
     stream: bool | None = False
@@ -321,6 +341,7 @@ class ChatBody(Model):
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = "none"
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    thinking_token_budget: Annotated[int, Field(ge=-1, strict=True)] | None = None
     include_reasoning: bool = True
     parallel_tool_calls: bool | None = True
     user: str | None = None
@@ -328,6 +349,7 @@ class ChatBody(Model):
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
+    watermarking: bool | None = None
     length_penalty: float = 1.0
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool = False
@@ -354,8 +376,17 @@ class ChatBody(Model):
     request_id: str = ""
     session_id: str | None = None
     cache_salt: str | None = None
+    return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None
+    routed_experts_prompt_start: Annotated[int, Field(ge=0)] = 0
+    return_token_offsets: bool | None = False
+    return_prompt_text: bool | None = None
+    mm_payload: Literal["tensors", "none"] = "tensors"
     kv_transfer_params: dict[str, Any] | None = None
+    ec_transfer_params: dict[str, Any] | None = None
+    vllm_xargs: dict[str, Number | list[Number]] | None = None
+    repetition_detection: RepetitionDetection | None = None
+    stream_interval: Annotated[int, Field(ge=1)] | None = None
 
 
 def check(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,14 +399,14 @@ def check(body: Mapping[str, Any]) -> dict[str, Any]:
     except ValidationError as error:
         raise refusal(error, body, ()) from None
     data = {name: getattr(model, name) for name in model.model_fields_set if name in ChatBody.model_fields}
+    data = {name: value for name, value in data.items() if not isinstance(value, Model)}
     data["messages"] = [
         read_lazy_lists(message, body, ("messages", index)) for index, message in enumerate(model.messages)
     ]
     if model.tools is not None:
         data["tools"] = [tool.model_dump() for tool in model.tools]
-    for name in ("tool_choice", "stream_options"):
-        if isinstance(data.get(name), Model):
-            data[name] = data[name].model_dump()
+    if isinstance(model.tool_choice, NamedToolChoice):
+        data["tool_choice"] = model.tool_choice.model_dump()
     return {**body, **data}
 
 
@@ -403,9 +434,9 @@ def refusal(error: ValidationError, body: Mapping[str, Any], place: tuple[str | 
     location = (*place, *first["loc"])
     for step in location:
         inside: Any = None
-        if isinstance(value, list) and isinstance(step, int) and step < len(value):
-            inside = value[step]
-        elif isinstance(value, dict) and isinstance(step, str) and step in value:
+        if (isinstance(value, list) and isinstance(step, int) and step < len(value)) or (
+            isinstance(value, dict) and isinstance(step, str) and step in value
+        ):
             inside = value[step]
         elif not (first["type"] == "missing" and step is location[-1]):
             continue  # the name of a union member

@@ -7,7 +7,7 @@ rest; both give the same (a property test holds them together). Order and texts 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .errors import RenderError
@@ -33,6 +33,10 @@ SCALARS: Mapping[str, tuple[type, ...]] = {
     "truncate_prompt_tokens": (),
     "prompt_logprobs": (int,),
     "return_token_ids": (bool,),
+    "return_tokens_as_token_ids": (bool,),
+    "return_token_offsets": (bool,),
+    "return_prompt_text": (bool,),
+    "watermarking": (bool,),
     "top_k": (int,),
     "min_p": (float, int),
     "repetition_penalty": (float, int),
@@ -48,35 +52,39 @@ FLAGS = (
     "include_reasoning",
 )
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-TYPED_ELSEWHERE = frozenset(
-    [
-        "logit_bias",
-        "response_format",
-        "stop",
-        "stream_options",
-        "tools",
-        "tool_choice",
-        "reasoning_effort",
-        "use_beam_search",
-        "length_penalty",
-        "stop_token_ids",
-        "include_stop_str_in_output",
-        "min_tokens",
-        "skip_special_tokens",
-        "spaces_between_special_tokens",
-        "truncation_side",
-        "logprob_token_ids",
-        "allowed_token_ids",
-        "bad_words",
-        "documents",
-        "chat_template_kwargs",
-        "media_io_kwargs",
-        "mm_processor_kwargs",
-        "priority",
-        "request_id",
-        "kv_transfer_params",
-    ]
+NULLABLE = (
+    "logit_bias",
+    "stream_options",
+    "stop_token_ids",
+    "truncation_side",
+    "logprob_token_ids",
+    "allowed_token_ids",
+    "media_io_kwargs",
+    "mm_processor_kwargs",
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "vllm_xargs",
+    "repetition_detection",
+    "stream_interval",
+    "thinking_token_budget",
 )
+"""Optional fields that are seldom sent; what is not null is left to pydantic."""
+SELDOM = (
+    "use_beam_search",
+    "length_penalty",
+    "include_stop_str_in_output",
+    "min_tokens",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "bad_words",
+    "priority",
+    "request_id",
+    "routed_experts_prompt_start",
+    "mm_payload",
+)
+"""Fields that are seldom sent and may not be null."""
+CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+"""Members of `structured_outputs` that constrain the answer."""
 SALT_LENGTH = 128
 
 
@@ -94,13 +102,11 @@ def validated(body: Mapping[str, Any]) -> dict[str, Any]:
     check_logprobs(body)
     if body.get("stream_options") and not body.get("stream"):
         raise refused("Stream options can only be defined when `stream=True`.", "stream_options")
-    response_format = body.get("response_format")
-    if isinstance(response_format, dict) and response_format.get("type") == "json_schema":
-        if response_format.get("json_schema") is None:  # noqa: SIM102
-            raise refused(
-                "When response_format type is 'json_schema', the 'json_schema' field must be provided.",
-                "response_format",
-            )
+    wanted = body.get("response_format")
+    if isinstance(wanted, dict) and wanted.get("type") == "json_schema" and wanted.get("json_schema") is None:
+        raise refused(
+            "When response_format type is 'json_schema', the 'json_schema' field must be provided.", "response_format"
+        )
     if isinstance(body.get("messages"), list):
         body["messages"] = [rename_reasoning(message) for message in body["messages"]]
     check_cache_salt(body.get("cache_salt"))
@@ -159,7 +165,7 @@ def check_tool_use(body: dict[str, Any]) -> None:
     try:
         known = any(tool["function"]["name"] == name for tool in tools)
     except (TypeError, KeyError):
-        raise RenderError("a tool without `function.name`", path="tools") from None
+        raise RenderError("a tool without `function.name`", path="tools", status=500) from None
     if not known:
         raise refused("The tool specified in `tool_choice` does not match any of the specified `tools`", "tool_choice")
 
@@ -169,12 +175,14 @@ def check_structured_outputs(body: Mapping[str, Any]) -> None:
     if outputs is None:
         return
     if not isinstance(outputs, dict):
-        raise RenderError("`structured_outputs` must be an object", path="structured_outputs")
+        raise RenderError("`structured_outputs` must be an object", path="structured_outputs", status=500)
     count = sum(outputs.get(kind) is not None for kind in ("json", "regex", "choice"))
     if count > 1:
         raise refused("You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').")
     if count and body.get("tool_choice", "none") not in ("none", "auto", "required"):
         raise refused("You can only either use constraints for structured outputs or tools, not both.")
+    if sum(outputs.get(kind) is not None for kind in CONSTRAINTS) != 1:
+        raise RenderError("`structured_outputs` needs exactly one constraint", path="structured_outputs")
 
 
 def check_logprobs(body: Mapping[str, Any]) -> None:
@@ -238,7 +246,7 @@ def is_usual(body: Mapping[str, Any]) -> bool:
         elif name in FLAGS:
             if type(value) is not bool:
                 return False
-        elif name in TYPED_ELSEWHERE and value is not None and not USUAL[name](value):
+        elif name in USUAL and not USUAL[name](value):
             return False
     seed = body.get("seed")
     return seed is None or -(2**63) <= seed < 2**63
@@ -262,8 +270,8 @@ def is_usual_stop(value: Any) -> bool:
     return type(value) is str or (type(value) is list and all(type(item) is str for item in value))
 
 
-def is_usual_choice(value: Any) -> bool:
-    return value in ("none", "auto", "required") if type(value) is str else False
+def is_usual_format(value: Any) -> bool:
+    return type(value) is dict and type(value.get("type")) is str and value["type"] in ("text", "json_object")
 
 
 def is_usual_documents(value: Any) -> bool:
@@ -272,15 +280,20 @@ def is_usual_documents(value: Any) -> bool:
     )
 
 
-USUAL: Mapping[str, Any] = {
-    **dict.fromkeys(TYPED_ELSEWHERE, lambda value: False),
-    "response_format": lambda value: type(value) is dict,
-    "stop": is_usual_stop,
-    "tools": lambda value: type(value) is list and all(map(is_usual_tool, value)),
-    "tool_choice": is_usual_choice,
-    "reasoning_effort": lambda value: type(value) is str and value in EFFORTS,
-    "documents": is_usual_documents,
-    "chat_template_kwargs": lambda value: type(value) is dict,
+def optional(usual: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or usual(value)
+
+
+USUAL: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(NULLABLE, lambda value: value is None),
+    **dict.fromkeys(SELDOM, lambda value: False),
+    "response_format": optional(is_usual_format),
+    "stop": optional(is_usual_stop),
+    "tools": optional(lambda value: type(value) is list and all(map(is_usual_tool, value))),
+    "tool_choice": optional(lambda value: type(value) is str and value in ("none", "auto", "required")),
+    "reasoning_effort": optional(lambda value: type(value) is str and value in EFFORTS),
+    "documents": optional(is_usual_documents),
+    "chat_template_kwargs": optional(lambda value: type(value) is dict),
 }
 
 # Per role the members that decide something, with the types at which both OpenAI's type and vLLM's lax one agree.

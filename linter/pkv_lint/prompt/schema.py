@@ -433,13 +433,9 @@ def refusal(error: ValidationError, body: Mapping[str, Any], place: tuple[str | 
     value: Any = body
     location = (*place, *first["loc"])
     for step in location:
-        inside: Any = None
-        if (isinstance(value, list) and isinstance(step, int) and step < len(value)) or (
-            isinstance(value, dict) and isinstance(step, str) and step in value
-        ):
-            inside = value[step]
-        elif not (first["type"] == "missing" and step is location[-1]):
+        members = dict(enumerate(value)) if isinstance(value, list) else value if isinstance(value, dict) else {}
+        if step not in members and not (first["type"] == "missing" and step is location[-1]):
             continue  # the name of a union member
-        value = inside
+        value = members.get(step)
         steps.append(step)
     return RenderError(f"the server refuses this request: {first['msg']}", path=format_path(steps) or None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -33,12 +33,14 @@ class Template:
         self.source = source
         self.limits = limits
         self._environment = LimitedSandbox(limits)
+        begin = time.monotonic()
         try:
             if len(source) > limits.source:
                 raise LimitError(f"the chat template has more than {limits.source:,} characters")
             self._template = self._environment.from_string(source)
         except Exception as error:
             raise template_error(error) from error
+        self._compiled_in = time.monotonic() - begin
 
     @cached_property
     def undeclared(self) -> frozenset[str]:
@@ -59,9 +61,15 @@ class Template:
         too much.
         """
         try:
-            return rendered(self._template, variables, Operations(Meter(self.limits), now))
+            return rendered(self._template, variables, Operations(self._meter(variables), now))
         except Exception as error:
             raise template_error(error) from error
+
+    def _meter(self, variables: Mapping[str, Any], times: int = 1) -> Meter:
+        messages = variables.get("messages")
+        extra = self.limits.seconds_per_message * len(messages) if isinstance(messages, list) else 0.0
+        seconds = max(self.limits.seconds - self._compiled_in, self.limits.seconds / 4)
+        return Meter(self.limits, times * (seconds + extra))
 
     @cached_property
     def _tracing(self) -> jinja2.Template:
@@ -85,9 +93,8 @@ class Template:
             name: trace(value, Source("template", name)) if type(value) is str else value
             for name, value in variables.items()
         }
-        limits = replace(self.limits, seconds=_TRACING_COSTS * self.limits.seconds, memory=2 * self.limits.memory)
         try:
-            followed = rendered(self._tracing, named, TracingOperations(Meter(limits), now))
+            followed = rendered(self._tracing, named, TracingOperations(self._meter(variables, _TRACING_COSTS), now))
         except Exception:
             return untraced(text)
         # A text that came out differently would show origins of something that no server sees.

@@ -437,6 +437,10 @@ TESTS: Mapping[str, Guard] = {
 
 def iterable(meter: Meter, value: Any) -> Any:
     """What a filter that walks through `value` gets instead: the same, or the same items with a look at the clock."""
-    if isinstance(value, GeneratorType) or (isinstance(value, (list, tuple, str)) and len(value) > 4096):
+    if isinstance(value, GeneratorType):
         return meter.ticking(value)
+    if isinstance(value, (list, tuple, str, range)):
+        meter.tick(16 * len(value))
+        if len(value) > 4096:
+            return meter.ticking(value)
     return value

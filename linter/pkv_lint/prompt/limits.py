@@ -30,14 +30,16 @@ class LimitError(TemplateRuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`seconds` for one render; `memory` bytes by which the process may grow meanwhile; `characters` of one text (a
-    prompt of a million tokens has about five million); `items` of one list; `source` characters of the template."""
+    """`seconds` to compile and render, and `seconds_per_message` more for each message of the request (one takes 10 to
+    100 microseconds); `memory` bytes by which the process may grow meanwhile; `characters` of one text (a prompt of a
+    million tokens has about five million); `items` of one list; `source` characters of the template."""
 
     seconds: float = 4.0
+    seconds_per_message: float = 0.0002
     memory: int = 400_000_000
     characters: int = 32_000_000
     items: int = 4_000_000
-    source: int = 250_000
+    source: int = 80_000
 
 
 class Meter:
@@ -47,11 +49,13 @@ class Meter:
     not be exact: too much only makes it look more often.
     """
 
-    __slots__ = ("_deadline", "_due", "_memory", "_spent", "limits")
+    __slots__ = ("_deadline", "_due", "_memory", "_seconds", "_spent", "limits")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, seconds: float | None = None) -> None:
+        """`seconds` instead of those of the limits."""
         self.limits = limits
-        self._deadline = time.monotonic() + limits.seconds
+        self._seconds = limits.seconds if seconds is None else seconds
+        self._deadline = time.monotonic() + self._seconds
         self._memory: int | None = None  # read at the first look, which most renders never come to
         self._spent = 0
         self._due = _CHECK_EVERY
@@ -69,7 +73,7 @@ class Meter:
     def _look(self) -> None:
         self._due = self._spent + _CHECK_EVERY
         if time.monotonic() > self._deadline:
-            raise LimitError(f"the chat template was stopped: it takes more than {self.limits.seconds:g} seconds")
+            raise LimitError(f"the chat template was stopped: it takes more than {self._seconds:.1f} seconds")
         memory = resident_bytes()
         if self._memory is None:
             self._memory = memory

@@ -166,9 +166,11 @@ def list_rules(context: click.Context, option: click.Parameter, flag: bool) -> N
         return
     from .linting import load_rules
 
-    for rule in load_rules():
+    rules = load_rules()
+    columns = max((len(rule.NAME) for rule in rules), default=0)
+    for rule in rules:
         summary = (rule.__doc__ or "").strip().partition("\n")[0]
-        click.echo(f"{rule.CODE}  {rule.SEVERITY:<7}  {rule.NAME:<28}  {summary}")
+        click.echo(f"{rule.CODE}  {rule.SEVERITY:<7}  {rule.NAME:<{columns}}  {summary}")
     context.exit()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .deployment import Deployment
 from .errors import RenderError
-from .tools import normalise_tools
+from .tools import known_tools
 from .validation import refused
 
 UNSET = (None, "auto")
@@ -107,7 +108,7 @@ def template_kwargs(body: Mapping[str, Any], deployment: Deployment) -> dict[str
     tools = body.get("tools")
     if tools is not None:
         excluded = body.get("tool_choice") == "none" and deployment.exclude_tools_when_tool_choice_none
-        tools = None if excluded else normalise_tools(tools)
+        tools = None if excluded else known_tools(tools)
     given = body.get("chat_template_kwargs") or {}
     fields = {
         "add_generation_prompt": body.get("add_generation_prompt", True),
@@ -153,19 +154,19 @@ def limits(body: Mapping[str, Any], deployment: Deployment, *, strict: bool = Tr
     return Limits(most, keep, body.get("truncation_side"), body.get("add_special_tokens", False))
 
 
-def forwarded_ids(body: Mapping[str, Any]) -> list[int] | None:
+def forwarded_ids(body: Mapping[str, Any]) -> array[int] | None:
     """Ids that replace the whole prompt (`kv_transfer_params`, used between prefill and decode servers)."""
     parameters = body.get("kv_transfer_params")
     ids = parameters.get("prompt_token_ids") if isinstance(parameters, dict) else None
     if ids is None or body.get("echo") or any(has_media(message) for message in body["messages"]):
         return None
-    if not isinstance(ids, list) or not ids or any(type(i) is not int or i < 0 for i in ids):
+    if not isinstance(ids, list) or not ids or any(type(i) is not int or not 0 <= i < 2**31 for i in ids):
         raise RenderError(
             "`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative integers. "
             "(parameter=kv_transfer_params.prompt_token_ids)",
             path="kv_transfer_params.prompt_token_ids",
         )
-    return ids
+    return array("i", ids)
 
 
 def has_media(message: Mapping[str, Any]) -> bool:

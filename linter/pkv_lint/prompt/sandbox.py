@@ -17,12 +17,14 @@ from jinja2.compiler import CodeGenerator, Frame, operators, optimizeconst
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
-from jinja2.runtime import Context, Macro
+from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatter, SandboxedFormatter
+from jinja2.utils import Namespace
 from markupsafe import Markup
 
 from pkv_lint.prompt import guards
 from pkv_lint.prompt.limits import Limits, Meter
+from pkv_lint.prompt.tools import Tool
 
 _COST_OF_NODE = 64
 """Units of work for one node of the syntax tree each time it may run: it makes objects of at most so many bytes that no
@@ -31,6 +33,12 @@ guard sees, and takes about as many nanoseconds."""
 _COST_OF_CALL = 1000
 _SUMS_AT_ONCE = 4
 _DICT_ATTRIBUTES = frozenset(dir(dict))
+_MISSING = object()
+# What the sandbox always allows: asking it costs more than most of these do.
+_SAFE_ATTRIBUTES: Mapping[type, frozenset[str]] = {
+    str: frozenset(name for name in dir(str) if not name.startswith(("_", "format"))),
+    LoopContext: frozenset(name for name in dir(LoopContext) if not name.startswith("_")),
+}
 
 
 class Operations:
@@ -66,6 +74,8 @@ class Operations:
         return self.tilde(values)
 
     def tojson(self, value: Any, ensure_ascii: bool, indent: Any, separators: Any, sort_keys: bool) -> str:
+        if type(value) is Tool and not (ensure_ascii or sort_keys) and indent is None and separators is None:
+            return self.meter.made(value._json_text())
         self.meter.weighed(value)
         encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
         if indent is None or isinstance(value, str):
@@ -286,7 +296,7 @@ class LimitedSandbox(ImmutableSandboxedEnvironment):
 
     code_generator_class = LimitedCodeGenerator
     context_class = LimitedContext
-    dictionaries: tuple[type, ...] = (dict,)
+    dictionaries: tuple[type, ...] = (dict, Tool)
     intercepted_binops = frozenset({"*", "**", "%", "-"})
 
     def __init__(self, limits: Limits) -> None:
@@ -313,6 +323,12 @@ class LimitedSandbox(ImmutableSandboxedEnvironment):
         if type(obj) in self.dictionaries and attribute not in _DICT_ATTRIBUTES:
             # What the general way comes to after a failed look-up, which is slow.
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        if attribute in _SAFE_ATTRIBUTES.get(type(obj), ()):
+            return getattr(obj, attribute)
+        if type(obj) is Namespace and attribute[:1] != "_":
+            value = getattr(obj, attribute, _MISSING)
+            if value is not _MISSING:
+                return value
         return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> Any:

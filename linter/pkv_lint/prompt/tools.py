@@ -2,8 +2,42 @@
 
 from __future__ import annotations
 
+import json
+import marshal
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
+
+
+class Tool(dict[str, Any]):
+    """One definition, the same object for all requests that send it, so that its JSON text is made once."""
+
+    __slots__ = ("_text",)
+
+    def _json_text(self) -> str:
+        """What the filter `tojson` prints without options."""
+        try:
+            return self._text
+        except AttributeError:
+            self._text: str = json.dumps(self, ensure_ascii=False)
+            return self._text
+
+
+def known_tools(tools: Sequence[Mapping[str, Any]]) -> list[Tool]:
+    """`normalise_tools`, remembered: most requests of a service send the same tools.
+
+    The serialisation tells apart whatever a template could (order of keys, 1 and 1.0 and true).
+    """
+    try:
+        sent = marshal.dumps(tools, 2)
+    except ValueError:  # traced values: they belong to one request
+        return [Tool(tool) for tool in normalise_tools(tools)]
+    return _normalised(sent)
+
+
+@lru_cache(maxsize=64)
+def _normalised(sent: bytes) -> list[Tool]:
+    return [Tool(tool) for tool in normalise_tools(marshal.loads(sent))]
 
 
 def normalise_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ def known_tools(tools: Sequence[Mapping[str, Any]]) -> list[Tool]:
     The serialisation tells apart whatever a template could (order of keys, 1 and 1.0 and true).
     """
     try:
-        sent = marshal.dumps(tools, 2)
+        sent = marshal.dumps(tools, 2)  # type: ignore[arg-type]  # the stub knows no protocols
     except ValueError:  # traced values: they belong to one request
         return [Tool(tool) for tool in normalise_tools(tools)]
     return _normalised(sent)

@@ -92,11 +92,15 @@ def parts(token: re.Match[str]) -> Iterator[tuple[int, int]]:
 def identifier(text: str, start: int, end: int) -> Identifier | None:
     word = text[start:end]
     key = KEY.search(text, max(text.rfind("\n", 0, start) + 1, start - KEY_LENGTH), start)
-    of_request = bool(key and key["request"] and (key["id"] or key["front"] or key["sign"] in tuple(":=#>\uff1a")))
     shape = shape_of(word)
     if shape is None and key and keyed(word, key):
         shape = "keyed"
-    return Identifier(start, end, shape, of_request) if shape else None
+    if shape is None:
+        return None
+    named = bool(key and key["request"])
+    # "Message 12345678 bytes" names no message.
+    clear = shape != "keyed" or bool(key and (key["id"] or key["front"] or key["sign"] in tuple(":=#>\uff1a")))
+    return Identifier(start, end, shape, named and clear)
 
 
 def shape_of(word: str) -> Shape | None:

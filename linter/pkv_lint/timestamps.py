@@ -110,7 +110,7 @@ def forms() -> tuple[tuple[PieceKind, re.Pattern[str]], ...]:
         ("time", rf"(?<![\w.:/-]){HOUR}\sUhr(?:\s(?P<mi>[0-5]\d)\b)?"),
         (
             "time",
-            rf"(?:{EAST_HALF})?{HOUR}\s?[时時点點시]\s?(?:(?P<mi>[0-5]?\d)\s?[分분]\s?(?:(?P<s>[0-5]?\d)\s?[秒초])?)?",
+            rf"(?:{EAST_HALF})?{HOUR}\s?[时時点點시](?:\s?(?P<mi>[0-5]?\d)\s?[分분](?:\s?(?P<s>[0-5]?\d)\s?[秒초])?)?",
         ),
         ("weekday", r"\b(?P<weekday>[^\W\d_]{5,13}(?:-feira)?|salı|cuma)\b"),
         (
@@ -129,7 +129,7 @@ def alternatives(names: Iterable[str]) -> str:
 
 
 GLUE = re.compile(
-    r"[\s,;.|@·–—/(\[\])T-]{0,3}(?:(?:at|um|om|à|a las|las|às|as|alle|ore|kl|klo|el|le|den|the|г|года|в|o|saat|"
+    r"[\s,;.|@·–—/(\[\])T-]{0,3}(?:(?:at|on|am|um|om|à|a las|las|às|as|alle|ore|kl|klo|el|le|den|the|г|года|в|o|saat|"
     r"الساعة)\b[.,\s]*){0,2}",
     re.IGNORECASE,
 )

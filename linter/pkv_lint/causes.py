@@ -54,7 +54,7 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """One request after the replay: its session, what it hit in tokens of full blocks, what it `shared` with earlier
-    requests in tokens (full blocks or not), and why not more."""
+    requests in tokens (full blocks or not), and why not more. `unread` is what it would have hit, had it looked."""
 
     turn: Turn
     session: str
@@ -62,6 +62,7 @@ class Replayed:
     shared: int
     reference: Reference | None
     causes: tuple[Cause, ...]
+    unread: int = 0
 
 
 class Cache:
@@ -95,10 +96,11 @@ def replay(turns: Iterable[Turn], renderer: Renderer, block_size: int) -> Iterat
         hit = cache.hit(turn.ids, turn.namespace)
         shared = cache.shared(turn.ids, turn.namespace)
         session, reference = sessions.add(turn)
-        causes = tuple(Attribution(turn, reference, hit, cache, renderer).causes())
+        reads = turn.unread_for is None
+        causes = tuple(Attribution(turn, reference, hit, cache, renderer).causes()) if reads else ()
         cache.add(turn.cached_after, turn.namespace)
         cache.add(turn.cached_after, turn.model)
-        yield Replayed(turn, session, hit, shared, reference, causes)
+        yield Replayed(turn, session, hit if reads else 0, shared, reference, causes, 0 if reads else hit)
 
 
 def extends(turn: Turn, earlier: Turn) -> bool:

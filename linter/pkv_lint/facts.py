@@ -16,6 +16,7 @@ from .probes import Probes
 from .prompt.renderer import Renderer
 from .prompt.source import parse_path
 from .repeated import Repeated, repeated_texts
+from .short_prefixes import short_prefixes
 from .suspects import Pattern, alone, suspects
 from .turns import Turn
 
@@ -33,7 +34,7 @@ class Facts:
         self.block_size = block_size
         self.layout = renderer.layout
         self.approximate = renderer.approximate
-        self.probes = Probes([item.turn for item in replayed], renderer)
+        self.probes = Probes([item.turn for item in replayed], alone(replayed), renderer)
         self._renderer = renderer
 
     @property
@@ -81,16 +82,6 @@ class Facts:
         later = (item.turn.index for item in self._sessions[self._session_of[turn.index]])
         return next((index for index in later if index > turn.index), None)
 
-    def salts_in_session(self, turn: Turn) -> int:
-        """How many cache salts the requests of a turn's session carry."""
-        return len({item.turn.namespace[1] for item in self._sessions[self._session_of[turn.index]]})
-
-    @cached_property
-    def salt_per_request(self) -> bool:
-        """Whether no two requests have a salt in common, in three or more."""
-        salts = [item.turn.namespace[1] for item in self.replayed]
-        return len(salts) > 2 and len(set(salts)) == len(salts)
-
     def granularity(self, group: Group) -> Granularity | None:
         """The finest unit of the date or time that changed in the first request of the group."""
         cause = group.first
@@ -99,14 +90,22 @@ class Facts:
             return None
         return next((match.granularity for match in timestamps(value, *cause.change.span)), None)
 
-    def place(self, turn: Turn, path: str | None, span: tuple[int, int] | None = None) -> Place:
-        """Where in its file a path of a request's chat form stands."""
-        return place_of(turn, path, span, self._renderer)
+    def place(
+        self, turn: Turn, path: str | None, span: tuple[int, int] | None = None, *, as_sent: bool = False
+    ) -> Place:
+        """Where in its file a path of a request's chat form stands, or of its body as it was sent."""
+        return place_of(turn, path, span, None if as_sent else self._renderer)
 
     @cached_property
     def patterns(self) -> list[Pattern]:
         """Volatile-looking text in front of cacheable text, in requests that nothing could be compared with."""
         return suspects(self.replayed, self.block_size)
+
+    @cached_property
+    def short_prefixes(self) -> list[Replayed]:
+        """Requests that share text of their own with earlier ones, but less of it than a block, and have no other
+        reason to reuse nothing."""
+        return short_prefixes(self.replayed, self.block_size)
 
     @cached_property
     def alone(self) -> list[Turn]:

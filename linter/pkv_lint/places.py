@@ -23,11 +23,14 @@ class Place:
     span: tuple[int, int] | None
 
 
-def place_of(turn: Turn, path: str | None, span: tuple[int, int] | None, renderer: Renderer) -> Place:
-    """The place of a path (and span) of a request's chat form. Falls back to the start of the request where the value
-    itself is not in the file (it was taken away, or made by a conversion)."""
+def place_of(turn: Turn, path: str | None, span: tuple[int, int] | None, renderer: Renderer | None) -> Place:
+    """The place of a path (and span) of a request's chat form; without a renderer, of its body as it was sent.
+
+    Falls back to the start of the request where the value itself is not in the file (it was taken away, or made by a
+    conversion).
+    """
     line = turn.line
-    if path is not None and turn.chat is not line.request and line.request is not None:
+    if renderer is not None and path is not None and turn.chat is not line.request and line.request is not None:
         path, span = sent_path(turn, path, span, renderer)
     position = position_of(line, path, span[0] if span else None)
     return Place(line.file, position.line, position.column, path, span)

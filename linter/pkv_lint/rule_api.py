@@ -7,35 +7,42 @@ page, and a generator `check(facts) -> Iterator[Finding]`. A package offers rule
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from .causes import Cause
+from .causes import Cause, Replayed
 from .facts import Facts
 from .findings import Blame, Finding, Severity
 from .groups import Group
 from .nature import located
+from .patterns import identifiers, timestamps
+from .probes import Broken, Clock
 from .repeated import Repeated
 from .suspects import Pattern
 from .turns import Turn
 
 __all__ = [
     "Blame",
+    "Broken",
     "Cause",
+    "Clock",
     "Facts",
     "Finding",
     "Group",
     "Pattern",
     "Repeated",
+    "Replayed",
     "Rule",
     "Severity",
     "changing",
     "counted",
     "for_group",
+    "for_next_turn",
     "for_pattern",
     "for_repeated",
     "for_turn",
     "listed",
+    "looks_volatile",
 ]
 
 
@@ -179,10 +186,15 @@ def for_turn(
     *,
     severity: Severity | None = None,
     blame: Blame = "client",
+    span: tuple[int, int] | None = None,
+    as_sent: bool = False,
     requests: int = 1,
+    tokens_lost: int = 0,
+    evidence: Mapping[str, Any] | None = None,
 ) -> Finding:
-    """The finding for something that one request shows by itself."""
-    place = facts.place(turn, path)
+    """The finding for something that one request shows by itself. `path` and `span` are places in the chat form of the
+    body, or in the body itself (`as_sent`)."""
+    place = facts.place(turn, path, span, as_sent=as_sent)
     return Finding(
         code=rule.CODE,
         name=rule.NAME,
@@ -195,8 +207,37 @@ def for_turn(
         path=place.path,
         span=place.span,
         requests_affected=requests,
-        tokens_lost=0,
+        tokens_lost=tokens_lost,
         blame=blame,
-        evidence={"prompt_tokens": len(turn.ids)},
+        evidence={"prompt_tokens": len(turn.ids), **(evidence or {})},
         fix=fix,
+    )
+
+
+def for_next_turn(
+    rule: Rule | Any, facts: Facts, broken: Broken, message: str, fix: str, *, severity: Severity | None = None
+) -> Finding:
+    """The finding for a prompt that the next turn will not begin with. It has not happened: a warning at most, and a
+    note where it costs less than a block."""
+    about = "about " if facts.approximate else ""
+    of = f"{broken.tokens:,} of the {len(broken.turn.ids):,} tokens of this prompt"
+    return for_turn(
+        rule,
+        facts,
+        broken.turn,
+        broken.path,
+        f"{message}: {about}{of} are computed again in the next turn",
+        fix,
+        severity=severity or ("warning" if broken.tokens >= facts.block_size else "info"),
+        blame="template",
+        evidence={"tokens_next_turn": broken.tokens},
+    )
+
+
+def looks_volatile(text: str) -> bool:
+    """Whether a text is nothing but a date, a time or an identifier."""
+    return any(
+        match.start == 0 and match.end == len(text)
+        for search in (identifiers, timestamps)
+        for match in search(text, 0, len(text))
     )

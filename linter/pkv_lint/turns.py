@@ -10,14 +10,15 @@ from typing import Any
 
 from .prompt.errors import InputError, RenderError
 from .prompt.prompt import Prompt
-from .prompt.renderer import Renderer
+from .prompt.renderer import Renderer, api_of
 from .prompt.traffic import TrafficLine
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """`chat` is the body in chat-completions form, `generated` the ids that the reply left in the cache behind the prompt
-    (all but its last token, which has no KV), `namespace` what keeps equal tokens apart in the cache: model and salt."""
+    """`chat` is the body in chat-completions form, `generated` the ids that the reply left in the cache behind the
+    prompt (all but its last token, which has no KV), `namespace` what keeps equal tokens apart: model and salt.
+    `unread_for` is the field that makes the engine skip the lookup of the cache (None: it reads it)."""
 
     index: int
     line: TrafficLine
@@ -26,6 +27,7 @@ class Turn:
     now: datetime
     generated: array[int]
     namespace: tuple[str, str]
+    unread_for: str | None = None
 
     @property
     def model(self) -> str:
@@ -71,7 +73,7 @@ def turn_of(line: TrafficLine, index: int, renderer: Renderer, now: datetime) ->
     else:
         chat = renderer.chat_body(line.request, line.api)
         prompt = renderer.render(line.request, now, api=line.api)
-    return Turn(index, line, chat, prompt, now, generated_ids(line, renderer), namespace(chat))
+    return Turn(index, line, chat, prompt, now, generated_ids(line, renderer), namespace(chat), unread_for(line, chat))
 
 
 def generated_ids(line: TrafficLine, renderer: Renderer) -> array[int]:
@@ -84,3 +86,14 @@ def generated_ids(line: TrafficLine, renderer: Renderer) -> array[int]:
 
 def namespace(chat: Mapping[str, Any]) -> tuple[str, str]:
     return str(chat.get("model") or ""), str(chat.get("cache_salt") or "")
+
+
+def unread_for(line: TrafficLine, chat: Mapping[str, Any]) -> str | None:
+    """The field that makes vLLM skip the lookup (`SamplingParams.skip_reading_prefix_cache`): log probabilities of the
+    prompt, which `echo` asks for too (`to_sampling_params`: as many as `top_logprobs`, 0 by default). Only Chat
+    Completions have them."""
+    if line.request is None or (line.api or api_of(line.request)) != "chat":
+        return None
+    if chat.get("prompt_logprobs") is not None:
+        return "prompt_logprobs"
+    return "echo" if chat.get("echo") in (True, "true") else None

@@ -1,9 +1,13 @@
-"""The chat template prints the current date or time.
+"""The prompt shows the current date or time, put there by the chat template.
 
 ## What it does
 
-Reports templates whose text depends on the clock of the server, found by rendering the same request at two times, and
-what it cost where a traffic spans the change.
+Reports templates whose text depends on the clock of the server, found by rendering a request at two times, with the
+finest unit that shows, the line of the template, and what it cost where a traffic spans a change. A clock that shows
+nothing finer than the date is a note.
+
+Templates may ask whether there is a clock (`strftime_now is defined`) and print a constant date, or none, when there is
+not. vLLM has one, and that is what this rule assumes and says; an engine without it hides the fault.
 
 ## Why it matters
 
@@ -17,7 +21,9 @@ No request changes, yet at midnight (or every second) every prompt does, near it
 
     "chat_template_kwargs": {"date_string": "26 Jul 2024"}
 
-Pin the date through the template's own variable, where it has one, or use a template without a clock.
+Pin the date through the template's own variable, where it has one (by request, or for all with
+`--default-chat-template-kwargs`). Some templates print the date in their default system message only: send one of your
+own.
 
 ## Fix safety
 
@@ -29,15 +35,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group, for_turn
+from pkv_lint.rule_api import Clock, Facts, Finding, Severity, for_group, for_turn
 
 CODE = "PKV501"
 NAME = "template-injects-clock"
 SEVERITY: Severity = "warning"
-SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
+SOURCE_URL = "https://huggingface.co/docs/transformers/main/en/chat_templating_writing"
 
-FIX = "Use a template without a clock, or one whose date can be pinned."
-UNITS = {"day": "to the day", "minute": "to the minute", "second": "to the second", "fraction": "to the second"}
+DATES = ("day", "month", "year")
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -45,12 +50,48 @@ def check(facts: Facts) -> Iterator[Finding]:
     clock = facts.probes.clock
     if clock is None:
         return
-    fix = f"Pin it with chat_template_kwargs.{clock.variable}." if clock.variable else FIX
-    unit = f"the template prints the server's clock ({UNITS[clock.granularity]}): {clock.text!r}"
+    severity: Severity = "info" if clock.granularity in DATES else SEVERITY
     groups = facts.of("clock")
     for group in groups:
-        severity: Severity = "info" if clock.granularity == "day" and group.tokens_lost == 0 else SEVERITY
-        yield for_group(rule, facts, group, unit, fix, severity=severity, blame="template")
+        yield for_group(rule, facts, group, said(clock), fix(clock), severity=severity, blame="template")
     if not groups:
-        severity = "info" if clock.granularity == "day" else SEVERITY
-        yield for_turn(rule, facts, clock.turn, None, unit, fix, severity=severity, blame="template")
+        evidence = {
+            "printed": clock.text,
+            "granularity": clock.granularity,
+            "template_line": clock.template_line,
+            "pinned_by": clock.variable or clock.setting,
+        }
+        yield for_turn(
+            rule,
+            facts,
+            clock.turn,
+            None,
+            said(clock),
+            fix(clock),
+            severity=severity,
+            blame="template",
+            evidence=evidence,
+        )
+
+
+def said(clock: Clock) -> str:
+    unit = "to a fraction of a second" if clock.granularity == "fraction" else f"to the {clock.granularity}"
+    printed = f" ({clock.text})" if clock.text else ""
+    if clock.setting:
+        return f"the engine writes its own date into every prompt, {unit}{printed}"
+    line = f" at its line {clock.template_line}" if clock.template_line else ""
+    text = f"the chat template prints the server's clock{line}, {unit}{printed}"
+    if clock.assumed:
+        text += "; assumed: the engine has strftime_now, as vLLM does (without it this template shows no clock)"
+    return text
+
+
+def fix(clock: Clock) -> str:
+    if clock.setting:
+        return f"Start the server with {clock.setting} set to a fixed date."
+    if clock.variable:
+        name = clock.variable
+        return f"Pin it with chat_template_kwargs.{name} (or --default-chat-template-kwargs on the server)."
+    if clock.only_by_default:
+        return "Send a system message: the template prints its clock only in the one that it makes up without."
+    return "Serve with a copy of the template that has no clock (--chat-template)."

@@ -2,8 +2,9 @@
 
 ## What it does
 
-Reports templates that print the system message or the tools at the last user turn, so that they move as the
-conversation grows.
+Reports templates that print the system message, the tools or the documents at the last user turn, so that they move as
+the conversation grows. Of a request that stands alone the next turn is tried: a warning where that costs a block or
+more, else a note.
 
 ## Why it matters
 
@@ -17,7 +18,10 @@ turn.
 
 ## Use instead
 
-    A template that prints tools and system text once, in front of the history.
+    turn 1: [AVAILABLE_TOOLS] ... [INST] user 1
+    turn 2: [AVAILABLE_TOOLS] ... [INST] user 1 [/INST] answer [INST] user 2
+
+Use a template that prints tools and system text once, in front of the history.
 
 ## Fix safety
 
@@ -29,18 +33,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+from pkv_lint.rule_api import Facts, Finding, Severity, for_group, for_next_turn
 
 CODE = "PKV502"
 NAME = "template-moves-prefix"
 SEVERITY: Severity = "error"
 SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
 
+MESSAGE = "printed by the template at the last turn, so it moves as the conversation grows"
 FIX = "Use a template that prints tools and system text once, in front of the history."
 
 
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for group in facts.of("moved"):
-        message = "move with the conversation: the template prints them at the last user turn"
-        yield for_group(rule, facts, group, message, FIX, blame="template")
+        yield for_group(rule, facts, group, MESSAGE, FIX, blame="template")
+    for broken in facts.probes.next_turns:
+        if broken.nature == "moved":
+            yield for_next_turn(rule, facts, broken, MESSAGE, FIX)

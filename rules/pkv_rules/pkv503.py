@@ -1,13 +1,14 @@
-"""The chat template drops something that the request sends.
+"""The chat template leaves out something that the request sends.
 
 ## What it does
 
-Reports tools, documents or messages of a role of which the template prints nothing.
+Reports tools, documents, tool calls or messages of which nothing is in the prompt, in some requests or in all. What the
+server itself takes out (tools with `--exclude-tools-when-tool-choice-none`) is not reported.
 
 ## Why it matters
 
-The model never sees them. What is left out silently is also what a later fix brings back, and that changes every
-prompt.
+The model never sees them. And where only some requests miss them (a system message that is printed with some turns and
+not with others), the prompts of a conversation do not begin alike.
 
 ## Example
 
@@ -15,7 +16,8 @@ prompt.
 
 ## Use instead
 
-    Describe the tools in the system prompt, or use a template that prints them.
+Describe the tools in the system prompt, or serve with a template that prints them (`--chat-template`; the one called
+`tool_use` where the model has several).
 
 ## Fix safety
 
@@ -32,13 +34,18 @@ from pkv_lint.rule_api import Facts, Finding, Severity, for_turn
 CODE = "PKV503"
 NAME = "template-ignores-input"
 SEVERITY: Severity = "warning"
-SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
+SOURCE_URL = "https://docs.vllm.ai/en/latest/features/tool_calling/"
 
 FIX = "Use a template that prints them (the tool_use one, where the model has several), or leave them out."
 
 
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
-    for ignored in facts.probes.ignored:
-        message = f"never reach the prompt: this template prints no {ignored.what}"
-        yield for_turn(rule, facts, ignored.turn, ignored.path, message, FIX, blame="template")
+    for missing in facts.probes.unprinted:
+        if missing.always:
+            message = f"is not in the prompt: this template prints no {missing.what}"
+        else:
+            message = f"is not in the prompt: this template leaves out some {missing.what} and prints others"
+        yield for_turn(
+            rule, facts, missing.turn, missing.path, message, FIX, blame="template", requests=missing.requests
+        )

@@ -1,9 +1,9 @@
-"""The chat template escapes text as HTML.
+"""The chat template writes HTML entities for characters of the request.
 
 ## What it does
 
-Reports prompts in which characters of the request came out as HTML entities, as `|safe` joined with plain text does
-in Jinja.
+Reports the first character of a request that came out as an HTML entity. In Jinja `|safe` makes markup of a text, and
+markup escapes whatever is joined with it. Entities that the request itself holds are not meant.
 
 ## Why it matters
 
@@ -32,13 +32,25 @@ from pkv_lint.rule_api import Facts, Finding, Severity, for_turn
 CODE = "PKV504"
 NAME = "template-escapes-html"
 SEVERITY: Severity = "warning"
-SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
+SOURCE_URL = "https://markupsafe.palletsprojects.com/en/stable/escaping/"
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    rule = modules[__name__]
-    for escaped in facts.probes.escaped:
-        message = f"comes out with HTML entities ({escaped.what}): the template joins it to text marked safe"
-        yield for_turn(
-            rule, facts, escaped.turn, escaped.path, message, "Drop `|safe` in the template.", blame="template"
-        )
+    escaped = facts.probes.escaped
+    if escaped is None:
+        return
+    message = (
+        f"is {escaped.entity} in the prompt: the template makes markup with |{escaped.filter} "
+        f"(first at its line {escaped.template_line}), and that escapes what it is joined with"
+    )
+    yield for_turn(
+        modules[__name__],
+        facts,
+        escaped.turn,
+        escaped.path,
+        message,
+        f"Take |{escaped.filter} out of a copy of the template and serve with that (--chat-template).",
+        span=escaped.span,
+        blame="template",
+        evidence={"entity": escaped.entity, "template_line": escaped.template_line},
+    )

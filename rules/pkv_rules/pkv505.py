@@ -2,12 +2,14 @@
 
 ## What it does
 
-Reports prompts whose first two tokens are both the tokenizer's BOS: the template prints one and the tokenizer adds
-another, as on the Responses API with Llama-3 and Gemma.
+Reports prompts whose first two tokens are both the tokenizer's BOS: one is in the text (the template prints it, or a
+rendered prompt was sent as text) and the tokenizer adds another. That happens on the Responses API and with rendered
+text on Completions, where `add_special_tokens` is on, with tokenizers that add a BOS (Llama 3, Gemma).
 
 ## Why it matters
 
-Such prompts share no prefix with those of the chat endpoint, and models were not trained on them.
+Such prompts differ from those of Chat Completions from the second token on: nothing is shared between the endpoints.
+Models are not trained on them either.
 
 ## Example
 
@@ -17,7 +19,7 @@ Such prompts share no prefix with those of the chat endpoint, and models were no
 
     POST /v1/chat/completions    -> [128000, ...]
 
-Use one endpoint, or send add_special_tokens: false where it is accepted.
+Or send `"add_special_tokens": false`, where the endpoint takes it (Completions and Chat Completions).
 
 ## Fix safety
 
@@ -29,19 +31,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_turn
+from pkv_lint.rule_api import Blame, Facts, Finding, Severity, for_turn
 
 CODE = "PKV505"
 NAME = "duplicate-bos"
 SEVERITY: Severity = "warning"
-SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
+SOURCE_URL = "https://huggingface.co/docs/transformers/main/en/chat_templating"
 
-FIX = "Send such requests to /v1/chat/completions, or with add_special_tokens false."
+MESSAGE = "the prompt begins with two BOS tokens: one is in its text, the other is the tokenizer's"
+FIX = "Send it to /v1/chat/completions, or with add_special_tokens false where the endpoint takes that."
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    rule = modules[__name__]
-    for turn in facts.probes.doubled_bos:
-        message = "the prompt begins with two BOS tokens: one of the template, one of the tokenizer"
-        yield for_turn(rule, facts, turn, None, message, FIX, blame="engine")
-        return
+    turns = facts.probes.doubled_bos
+    if turns:
+        path = "add_special_tokens" if (turns[0].line.request or {}).get("add_special_tokens") else None
+        blame: Blame = "client" if path else "engine"
+        yield for_turn(
+            modules[__name__], facts, turns[0], path, MESSAGE, FIX, blame=blame, requests=len(turns), as_sent=True
+        )

@@ -2,11 +2,12 @@
 
 ## What it does
 
-Reports requests that have tokens in common with earlier ones, fewer than one block of the cache holds.
+Reports requests that have text of their own in common with earlier ones, fewer tokens than one block of the cache
+holds, and reuse nothing for that reason alone.
 
 ## Why it matters
 
-Only whole blocks are reused, so nothing is. Nothing is broken: the prefix is short for this block size.
+Only whole blocks are reused. Nothing is broken: the prefix is short for this block size.
 
 ## Example
 
@@ -14,7 +15,7 @@ Only whole blocks are reused, so nothing is. Nothing is broken: the prefix is sh
 
 ## Use instead
 
-    126 shared tokens, --block-size 16             -> 112 reused
+    126 shared tokens, --block-size 16             (112 reused)
 
 Blocks are large on hybrid models, where the page of a state sets their size.
 
@@ -36,14 +37,22 @@ SEVERITY: Severity = "info"
 SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
 
 FIX = "Nothing to fix in the request; a smaller block size would reuse it, where the model allows one."
-LEAST = 32
-"""Tokens below which a common start is only the template's own."""
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    rule = modules[__name__]
-    for item in facts.replayed:
-        if LEAST <= item.shared < facts.block_size:
-            message = f"shares {item.shared} tokens with an earlier request, less than one block of {facts.block_size}"
-            yield for_turn(rule, facts, item.turn, None, message, FIX, blame="engine")
-            return
+    short = facts.short_prefixes
+    if short:
+        most = max(item.shared for item in short)
+        shares = f"shares {most} tokens" if len(short) == 1 else f"share up to {most} tokens each"
+        message = f"{shares} with an earlier request, less than one block of {facts.block_size}"
+        yield for_turn(
+            modules[__name__],
+            facts,
+            short[0].turn,
+            None,
+            message,
+            FIX,
+            blame="engine",
+            requests=len(short),
+            evidence={"shared": most, "block_size": facts.block_size},
+        )

@@ -2,12 +2,13 @@
 
 ## What it does
 
-Reports `cache_control` markers. They tell some hosted services what to cache.
+Reports `cache_control` and the like on messages, parts and tools. Such markers tell some hosted services what to cache.
 
 ## Why it matters
 
-Engines with automatic prefix caching reuse every common prefix. The marker is dropped before the prompt is made, or,
-in templates that print whole objects, printed.
+vLLM and other engines with automatic prefix caching reuse every common prefix and read no markers. Mostly they are
+dropped before the prompt is made; a template that prints whole objects prints them too, and a marker that moves from
+turn to turn then changes the history.
 
 ## Example
 
@@ -32,11 +33,22 @@ from pkv_lint.rule_api import Facts, Finding, Severity, for_turn
 CODE = "PKV603"
 NAME = "cache-control-marker"
 SEVERITY: Severity = "info"
-SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
+SOURCE_URL = "https://docs.vllm.ai/en/latest/features/automatic_prefix_caching/"
+
+MESSAGE = "does nothing in automatic prefix caching: every common prefix is reused without it"
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    rule = modules[__name__]
-    for turn, path in facts.probes.cache_markers:
-        yield for_turn(rule, facts, turn, path, "does nothing in automatic prefix caching", "Leave it out.")
-        return
+    markers = facts.probes.cache_markers
+    if markers:
+        first = markers[0]
+        yield for_turn(
+            modules[__name__],
+            facts,
+            first.turn,
+            first.path,
+            MESSAGE,
+            "Leave it out, unless another service reads it.",
+            requests=len(markers),
+            as_sent=True,
+        )

@@ -2,11 +2,13 @@
 
 ## What it does
 
-Reports requests for which the engine skips the lookup: those that ask for `prompt_logprobs`.
+Reports requests for which vLLM skips the lookup: Chat Completions with `prompt_logprobs` (0 counts), or with `echo`,
+which asks for them too.
 
 ## Why it matters
 
-Log probabilities of prompt tokens need their forward pass, so every token is computed, whatever is cached.
+Log probabilities of prompt tokens need their forward pass, so every token is computed, whatever is cached. The cache is
+still written.
 
 ## Example
 
@@ -14,7 +16,7 @@ Log probabilities of prompt tokens need their forward pass, so every token is co
 
 ## Use instead
 
-    (leave it out)
+Leave it out, or ask for it in a request of its own.
 
 ## Fix safety
 
@@ -31,12 +33,23 @@ from pkv_lint.rule_api import Facts, Finding, Severity, for_turn
 CODE = "PKV604"
 NAME = "cache-read-disabled"
 SEVERITY: Severity = "warning"
-SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
+SOURCE_URL = "https://docs.vllm.ai/en/latest/api/vllm/sampling_params/"
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    rule = modules[__name__]
-    turns = [item.turn for item in facts.replayed if item.turn.chat.get("prompt_logprobs") is not None]
-    if turns:
-        message = "makes the engine compute the whole prompt: the cache is written, not read"
-        yield for_turn(rule, facts, turns[0], "prompt_logprobs", message, "Leave it out.", requests=len(turns))
+    items = [item for item in facts.replayed if item.turn.unread_for is not None]
+    if items:
+        lost = sum(item.unread for item in items)
+        about = "about " if facts.approximate else ""
+        cost = f" ({about}{lost:,} tokens were there to be reused)" if lost else ""
+        message = f"makes the engine compute the whole prompt: the cache is written, not read{cost}"
+        yield for_turn(
+            modules[__name__],
+            facts,
+            items[0].turn,
+            items[0].turn.unread_for,
+            message,
+            "Leave it out, or ask for it in a request of its own.",
+            requests=len(items),
+            tokens_lost=lost,
+        )

@@ -1,0 +1,165 @@
+"""What a request sends and its template leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..changes import role
+from ..prompt.prompt import Prompt
+from ..turns import Turn
+from .trials import Chat, Trials, shape
+
+WORDS = re.compile(r"[^\W_][\w ,-]{14,62}[^\W_]")
+"""Text that templates print as it is, long enough to stand for itself."""
+BILLING_HEADER = "x-anthropic-billing-header"
+"""Lines that vLLM itself takes out of system messages."""
+THOUGHTS = re.compile(r"<think>.*?(?:</think>|$)|^.*</think>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Something that a request hands to the template: `kind` names it, `path` is its place, `text` a part of it."""
+
+    kind: str
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unprinted:
+    """Something that is not in the prompt of `turn`, at `path` of the body's chat form. `what` names its kind,
+    `requests` counts those like it; `always` says that no prompt of the traffic shows anything of the kind."""
+
+    turn: Turn
+    path: str
+    what: str
+    requests: int
+    always: bool
+
+
+def find_unprinted(trials: Trials) -> list[Unprinted]:
+    """Each kind once, at the first request that misses some of it."""
+    missing: dict[str, list[tuple[Turn, str]]] = {}
+    printed: set[str] = set()
+    for turn in trials.shapes:
+        given = list(inputs(trials, turn))
+        shown = shown_inputs(trials, turn, given)
+        if shown is None:
+            continue
+        for kind in dict.fromkeys(item.kind for item in given):
+            members = [item for item in given if item.kind == kind]
+            left_out = [item for item in members if item not in shown]
+            if len(left_out) < len(members):
+                printed.add(kind)
+            if left_out:
+                whole = kind in ("tools", "documents") and len(left_out) == len(members)
+                missing.setdefault(kind, []).append((turn, whole_path(left_out[0].path) if whole else left_out[0].path))
+    found = []
+    for kind, places in missing.items():
+        shapes = {shape(turn.chat) for turn, _ in places}
+        requests = sum(shape(turn.chat) in shapes for turn in trials.templated)
+        found.append(Unprinted(*places[0], kind, requests, kind not in printed))
+    return found
+
+
+def whole_path(path: str) -> str:
+    return path.rpartition("[")[0]
+
+
+def shown_inputs(trials: Trials, turn: Turn, given: Sequence[Given]) -> set[Given] | None:
+    """Those of which the prompt shows something; None where that cannot be told."""
+    text = turn.prompt.text or ""
+    everything = "\0".join(item.text for item in given)
+    shown = {item for item in given if stands(item.text, text, everything)}
+    if len(shown) < len(given):
+        # Only now is the prompt worth following character by character.
+        prompt = trials.own(turn)
+        if prompt is None:
+            return None
+        lost = unattributed(prompt)
+        paths = {origin.path for origin in prompt.origins if origin.path is not None}
+        shown |= {
+            item for item in given if any(below(path, item.path) for path in paths) or stands(item.text, lost, "")
+        }
+    return shown
+
+
+def stands(text: str, where: str, everything: str) -> bool:
+    """Whether some words of a text stand there word for word (and in nothing else that was given)."""
+    words = WORDS.search(text)
+    return words is not None and words[0] in where and everything.count(words[0]) <= 1
+
+
+def unattributed(prompt: Prompt) -> str:
+    text = prompt.text or ""
+    return "\0".join(text[origin.start : origin.end] for origin in prompt.origins if origin.kind == "computed")
+
+
+def below(path: str, root: str) -> bool:
+    return path == root or path.startswith((f"{root}.", f"{root}["))
+
+
+def inputs(trials: Trials, turn: Turn) -> Iterator[Given]:
+    """What the template is given to print. Not what the server keeps from it."""
+    chat = turn.chat
+    kwargs = chat.get("chat_template_kwargs")
+    kwargs = kwargs if isinstance(kwargs, dict) else {}
+    excluded = chat.get("tool_choice") == "none" and trials.renderer.deployment.exclude_tools_when_tool_choice_none
+    if not excluded and kwargs.get("tools") is None:
+        yield from tools(chat)
+    for field, value in (
+        ("documents", chat.get("documents")),
+        ("chat_template_kwargs.documents", kwargs.get("documents")),
+    ):
+        for index, document in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(document, dict) and (texts := [text for text in document.values() if isinstance(text, str)]):
+                yield Given("documents", f"{field}[{index}]", max(texts, key=len))
+    for index, message in enumerate(chat["messages"]):
+        if isinstance(message, dict):
+            yield from message_inputs(message, f"messages[{index}]")
+
+
+def tools(chat: Chat) -> Iterator[Given]:
+    given = chat.get("tools")
+    for index, tool in enumerate(given if isinstance(given, list) else ()):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if isinstance(function, dict) and not (tool.get("defer_loading") or function.get("defer_loading")):
+            yield Given("tools", f"tools[{index}]", str(function.get("description") or function.get("name")))
+
+
+def documents(given: Any, path: str) -> Iterator[Given]:
+    for index, document in enumerate(given if isinstance(given, list) else ()):
+        texts = [text for text in document.values() if isinstance(text, str)] if isinstance(document, dict) else []
+        if texts:
+            yield Given("documents", f"{path}[{index}]", max(texts, key=len))
+
+
+def message_inputs(message: dict[str, Any], path: str) -> Iterator[Given]:
+    speaker = role(message)
+    calls = message.get("tool_calls")
+    if speaker == "assistant" and isinstance(calls, list) and calls:
+        # Many templates print the calls alone and leave out what was said with them.
+        yield Given("tool calls", f"{path}.tool_calls", "")
+        return
+    content = message.get("content")
+    kind = f"{speaker} messages"
+    if isinstance(content, str):
+        if visible(content, speaker):
+            yield Given(kind, f"{path}.content", visible(content, speaker))
+    elif isinstance(content, list):
+        for index, part in enumerate(content):
+            text = part.get("text") if isinstance(part, dict) and part.get("type", "text") == "text" else None
+            if isinstance(text, str) and visible(text, speaker):
+                yield Given(kind, f"{path}.content[{index}]", visible(text, speaker))
+
+
+def visible(text: str, speaker: str) -> str:
+    """What of a message a template has no good reason to leave out."""
+    if speaker == "assistant":
+        text = THOUGHTS.sub("", text)
+    elif speaker == "system" and text.startswith(BILLING_HEADER):
+        text = text.partition("\n")[2]
+    return text.strip()

@@ -87,9 +87,11 @@ def member(meter: Meter, left: Any, right: Any) -> bool:
         meter.weighed(right)
     elif isinstance(left, str) and len(left) < 256 and isinstance(right, (list, tuple)):
         meter.tick(16 * len(right))
-    elif not isinstance(right, Mapping):
-        meter.weigh(left)
-        meter.weigh(right)
+    elif isinstance(right, Mapping):
+        meter.weighed(left)
+    else:
+        meter.weighed(left)
+        meter.weighed(right)
         if isinstance(right, GeneratorType):
             right = meter.ticking(right)
     return left in right

@@ -20,6 +20,8 @@ _CHECK_EVERY = 1 << 20
 _SMALL = 1024
 """Results up to this many bytes are covered by what each turn of a loop is charged."""
 
+_CONTAINER = 64
+"""What a list or object weighs by itself."""
 _NESTED_TUPLES = 1000
 """CPython hashes nested tuples by a recursion that overflows the C stack."""
 
@@ -131,7 +133,7 @@ class Meter:
         if isinstance(value, str):
             return len(value)
         room = self.limits.characters
-        weight = nested = 0
+        weight = reported = nested = 0
         stack = [value]
         while stack:
             container = stack.pop()
@@ -145,7 +147,7 @@ class Meter:
                 children = children_of(container)
                 if isinstance(container, tuple):
                     nested += sum(isinstance(child, tuple) for child in children)
-            weight += 8 * len(children)
+            weight += _CONTAINER + 8 * len(children)
             if weight <= room:
                 for child in children:
                     kind = type(child)
@@ -159,7 +161,10 @@ class Meter:
                 )
             if nested > _NESTED_TUPLES:
                 raise LimitError("the chat template was stopped: it nests tuples too deeply")
-        self.tick(weight)
+            if weight - reported > _CHECK_EVERY:
+                self.tick(weight - reported)
+                reported = weight
+        self.tick(weight - reported)
         return weight
 
     def weighed(self, value: T) -> T:

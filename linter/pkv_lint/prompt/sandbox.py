@@ -87,7 +87,7 @@ class Operations:
     def member(self, left: Any, right: Any) -> bool:
         """The operator `in`."""
         kind = type(right)
-        if kind is dict or (kind is str and len(right) < 4096):
+        if type(left) is str and (kind is dict or (kind is str and len(right) < 4096)):
             return left in right
         return guards.member(self.meter, left, right)
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pkv_lint.prompt import traffic
+from pkv_lint.prompt import json_values
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.source import Position
 from pkv_lint.prompt.traffic import TrafficLine, read_requests
@@ -330,7 +330,7 @@ def test_other_encodings_are_named_once(encoding: str) -> None:
 
 
 def test_a_line_that_is_too_long_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traffic, "MAX_LINE_BYTES", 1024 * 1024)
+    monkeypatch.setattr(json_values, "MAX_LINE_BYTES", 1024 * 1024)
     long = json.dumps({"messages": [{"role": "user", "content": "x" * 5 * 1024 * 1024}]})
     for data in (f"{LINE}\n{long}\n{LINE}", f"{long}\n{LINE}", f"{LINE}\n{long}"):
         items = read(data)
@@ -345,7 +345,7 @@ def test_a_line_that_is_too_long_is_skipped(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_document_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traffic, "MAX_DOCUMENT_BYTES", 1024)
+    monkeypatch.setattr(json_values, "MAX_DOCUMENT_BYTES", 1024)
     assert "is a JSON array of over 0 MiB" in str(refused(json.dumps([BODY] * 100)))
     # One bad line in front of more lines than can be held: they are lines.
     items = read('{"a\n' + f"{LINE}\n" * 100)

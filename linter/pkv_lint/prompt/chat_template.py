@@ -57,15 +57,15 @@ class ChatTemplate:
         special_tokens: Mapping[str, str],
         now: datetime,
         *,
-        given_format: str = "auto",
+        content_format: ContentFormat,
         text_model: str | None = None,
         traced: bool = False,
     ) -> str:
         """The prompt text; with `traced` the same text as a `Traced` string, for a request made of traced values.
 
-        `special_tokens` are the tokenizer's, `given_format` is `--chat-template-content-format`, `text_model` the name of
-        a model that takes text alone. Follows `safe_apply_chat_template` of vLLM and `apply_chat_template` of transformers
-        in the order of their checks. Raises RenderError where they refuse.
+        `special_tokens` are the tokenizer's, `content_format` is what content is made to look like, `text_model` names
+        a model that takes text alone. Follows `safe_apply_chat_template` of vLLM and `apply_chat_template` of
+        transformers in the order of their checks. Raises RenderError where they refuse.
         """
         if traced:
 
@@ -76,8 +76,7 @@ class ChatTemplate:
             def render(variables: dict[str, Any]) -> str:
                 return self.template.render(variables, now)
 
-        format_ = self.content_format if given_format == "auto" else given_format
-        messages = conversation(prepared.messages, format_, text_model=text_model)  # type: ignore[arg-type]
+        messages = conversation(prepared.messages, content_format, text_model=text_model)
         kwargs = prepared.template_kwargs
         for name in ("model_config", "tokenizer", "conversation"):
             if name in kwargs:
@@ -87,6 +86,12 @@ class ChatTemplate:
                 )
         if not self.knows_developer and any(message["role"] == "developer" for message in messages):
             messages = without_developer(messages)
+        if "self" in kwargs:
+            raise RenderError(
+                "maybe_make_thread_pool.<locals>.TokenizerPool.apply_chat_template() got multiple values for argument "
+                "'self'",
+                path="chat_template_kwargs.self",
+            )
         if not messages:
             raise RenderError(
                 "Cannot apply chat template to an empty conversation. Provide at least one message.", path="messages"
@@ -174,9 +179,9 @@ class ChatTemplate:
         at = text.rfind(CONTINUE_MARKER.strip())
         if at < 0 or final.strip() not in text:
             raise RenderError(
-                "continue_final_message is set but the final message does not appear in the chat after applying the chat "
-                "template! This can happen if the chat template deletes portions of the final message. Please verify the "
-                "chat template and final message in your chat to ensure they are compatible.",
+                "continue_final_message is set but the final message does not appear in the chat after applying the "
+                "chat template! This can happen if the chat template deletes portions of the final message. Please "
+                "verify the chat template and final message in your chat to ensure they are compatible.",
                 path=place,
             )
         head = text[:at]

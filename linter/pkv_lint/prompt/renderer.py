@@ -12,10 +12,11 @@ from . import anthropic, encoders, responses
 from .chat_template import ChatTemplate
 from .deployment import Deployment
 from .errors import RenderError
-from .messages import conversation
+from .messages import ContentFormat, conversation
 from .origin import COMPUTED, Origin
 from .prompt import Prompt
 from .request import ChatRequest, Limits, check_model, forwarded_ids, limits
+from .sampling import check_sampling
 from .template import ChatTemplates
 from .tokenizer import Tokenizer
 from .validation import refused, validated
@@ -130,27 +131,34 @@ class Renderer:
         if api == "responses" and isinstance(self._encoder, encoders.ResponsesEncoder):
             check_model(request, self.deployment)
             encoded = self._encoder.encode_responses(request, now)
-            kept, _ = within(encoded.token_ids, limits(responses.limits_of(request), self.deployment))
-            return Prompt(None, kept, approximate=self.approximate)
+            ids, _ = within(encoded.token_ids, limits(responses.limits_of(request), self.deployment))
+            return Prompt(None, ids, approximate=self.approximate)
         body = self._body(request, api)
         check_model(body, self.deployment)
+        if self._encoder is not None:
+            encoded_ids = forwarded_ids(body)
+            if encoded_ids is None:
+                encoded_ids = self._encoder.encode(body, now).token_ids
+                encoded_ids, _ = within(encoded_ids, limits(body, self.deployment, strict=self.mode != "harmony"))
+            return Prompt(None, encoded_ids, approximate=self.approximate)
+        prepared = ChatRequest.of(body, self.deployment)
         forwarded = forwarded_ids(body)
         if forwarded is not None:
-            return Prompt(None, array("i", forwarded), approximate=self.approximate)
-        if self._encoder is not None:
-            encoded = self._encoder.encode(body, now)
-            kept, _ = within(encoded.token_ids, limits(body, self.deployment, strict=self.mode != "harmony"))
-            return Prompt(None, kept, approximate=self.approximate)
-        prepared = ChatRequest.of(body, self.deployment)
+            return Prompt(None, forwarded, approximate=self.approximate)
         text = self._text(prepared, now)
-        ids, dropped = self._tokens(text, prepared.limits)
+        if self.deployment.stated and api != "responses":
+            check_sampling(body)
+        special = prepared.limits.add_special_tokens
+        added = self.tokenizer.added if special else (0, 0)
+        ids, gone = within(self.tokenizer.encode(text, special), prepared.limits, added)
 
         def trace() -> Sequence[Origin]:
             return self._trace(request, api, body, text, now)
 
         def offsets() -> list[tuple[int, int]]:
-            spans = self.tokenizer.offsets(text, prepared.limits.add_special_tokens)
-            return spans[dropped : dropped + len(ids)]
+            spans = self.tokenizer.offsets(text, special)
+            del spans[gone]
+            return spans
 
         return Prompt(text, ids, approximate=self.approximate, trace=trace, offsets=offsets)
 
@@ -165,7 +173,7 @@ class Renderer:
                 prepared,
                 self.special_tokens,
                 now,
-                given_format=self.deployment.chat_template_content_format,
+                content_format=self._content_format(prepared),
                 text_model=self.text_model,
                 traced=traced,
             )
@@ -174,13 +182,26 @@ class Renderer:
         return encoder.encode_text(messages, prepared.template_kwargs.get("tools"), prepared.template_kwargs)
 
     def _template(self, prepared: ChatRequest) -> ChatTemplate:
-        asked = prepared.chat_template or prepared.template_kwargs.get("chat_template")
-        return self._compiled(self.templates.choose(asked, tools=prepared.template_kwargs.get("tools") is not None))
+        return self._chosen(prepared, prepared.template_kwargs.get("chat_template"))
 
-    def _tokens(self, text: str, limits: Limits) -> tuple[array[int], int]:
-        """The ids of the text within the limits, and how many were cut off in front."""
-        ids = self.tokenizer.encode(text, limits.add_special_tokens)
-        return within(ids, limits)
+    def _content_format(self, prepared: ChatRequest) -> ContentFormat:
+        """vLLM does not look into `chat_template_kwargs` when it asks what the template wants."""
+        given = self.deployment.chat_template_content_format
+        if given != "auto":
+            return "openai" if given == "openai" else "string"
+        try:
+            return self._chosen(prepared, None).content_format
+        except RenderError:
+            return "string"
+
+    def _chosen(self, prepared: ChatRequest, otherwise: object) -> ChatTemplate:
+        """The request's template, or the server's, or `otherwise` where it was started without, or the tokenizer's."""
+        asked = prepared.chat_template or self.templates.stated
+        if asked is None and otherwise is not None:
+            if not isinstance(otherwise, str):
+                raise RenderError("Can't compile non template nodes", path="chat_template_kwargs.chat_template")
+            asked = otherwise
+        return self._compiled(self.templates.choose(asked, tools=prepared.template_kwargs.get("tools") is not None))
 
     def _trace(
         self, request: Mapping[str, object], api: str, body: Mapping[str, object], text: str, now: datetime
@@ -195,15 +216,14 @@ class Renderer:
         return origins(traced)
 
 
-def within(ids: array[int], limits: Limits) -> tuple[array[int], int]:
-    """The ids that truncation keeps, and how many it cut off in front. Raises RenderError for too long a prompt."""
-    dropped = 0
-    if limits.keep is not None and len(ids) > limits.keep:
-        if limits.truncation_side == "right":
-            ids = ids[: limits.keep]
-        else:
-            dropped = len(ids) - limits.keep
-            ids = ids[dropped:]
+def within(ids: array[int], limits: Limits, added: tuple[int, int] = (0, 0)) -> tuple[array[int], slice]:
+    """The ids that truncation keeps, and the place of those that it took out.
+
+    `added` counts the tokens before and behind the text that were added to it. Raises RenderError for a prompt that is
+    too long, or empty.
+    """
+    gone = truncation(len(ids), limits, added)
+    ids = ids[: gone.start] + ids[gone.stop :]
     most = limits.max_model_len
     if most is not None and len(ids) > most:
         raise refused(
@@ -213,7 +233,24 @@ def within(ids: array[int], limits: Limits) -> tuple[array[int], int]:
             "input_tokens",
             most + 1,
         )
-    return ids, dropped
+    if not ids:
+        raise RenderError("No token_ids rendered")
+    if len(ids) == most:
+        raise refused("max_tokens must be at least 1, got 0.", "max_tokens", 0)
+    return ids, gone
+
+
+def truncation(length: int, limits: Limits, added: tuple[int, int]) -> slice:
+    keep = limits.keep
+    if keep is None or keep >= length:
+        return slice(length, length)
+    if limits.truncation_side == "right":
+        return slice(keep, length)
+    before, after = added
+    if limits.truncation_side is None and keep >= before + after:
+        # The tokenizer cuts the text before it adds its own tokens (vLLM's `TokenizeParams.get_encode_kwargs`).
+        return slice(before, before + length - keep)
+    return slice(0, length - keep)
 
 
 def api_of(request: Mapping[str, object]) -> str:

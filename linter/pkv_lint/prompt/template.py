@@ -52,7 +52,8 @@ class ChatTemplates:
     def choose(self, asked: str | None, *, tools: bool) -> str:
         """The template for a request that brings `asked` (a template or its name) and tools or none
         (`renderers/hf.py:resolve_chat_template`). Raises RenderError where there is none."""
-        asked = asked or self.stated
+        if asked is None:
+            asked = self.stated
         if asked is None and not tools and self.processor is not None:
             return self.processor
         if isinstance(self.tokenizer, str) or self.tokenizer is None:

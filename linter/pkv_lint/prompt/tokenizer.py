@@ -94,6 +94,12 @@ class Tokenizer:
         before, after = self._frame if add_special_tokens and self._frame else ((), ())
         return [(0, 0)] * len(before) + spans + [(len(text), len(text))] * len(after)
 
+    @property
+    def added(self) -> tuple[int, int]:
+        """How many tokens `add_special_tokens` puts before and behind a text."""
+        before, after = self._frame or ((), ())
+        return len(before), len(after)
+
     def token_id(self, token: str) -> int | None:
         """The id of the token of this spelling; None when the vocabulary has none."""
         found: int | None = self._tokenizer.token_to_id(token)

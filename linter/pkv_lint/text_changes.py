@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -11,7 +12,7 @@ Values = Callable[[str], Iterable[tuple[int, int]]]
 """Finds the spans of a line that are one value each (a date, an identifier): they change as a whole."""
 
 WORD = re.compile(r"\w+|\s+|[^\w\s]")
-LABEL = re.compile(r"[\W_]*\w[^:=\n]{0,40}[:=]")
+LABEL = re.compile(r"[\W_]*\w[^:=\n]{0,40}[:\uff1a]|\s*\W?[\w.-]+\s*=|\s*<[\w-]+>")
 LONG = 4000
 """Characters of two lines up to which their words are compared."""
 MANY = 5000
@@ -19,9 +20,13 @@ MANY = 5000
 REACH = 200
 """Characters of a shared line that are looked at together with what differs in it."""
 ALIKE = 0.5
-"""Share of equal words from which on two lines count as versions of one line."""
+"""Share of equal words, by their length, from which on two lines count as versions of one line."""
 NEARLY_EQUAL = 0.75
 """The same where neighbouring lines changed as well: they could be other lines altogether."""
+NEAR = 24
+"""Characters that may stay the same between words of one line that are one change."""
+FEW = 2
+"""Changes of words in one line from which on, with more, the line was rewritten."""
 GAP = 4, 300
 """Lines and characters that may stay the same between lines that were replaced together (an entry of a list)."""
 
@@ -93,12 +98,20 @@ def differing(old: Side, new: Side) -> Iterator[tuple[Side, Side]]:
 def stretch_changes(old: Side, new: Side, values: Values) -> Iterator[TextChange]:
     """Lines that replace others: pairs of versions at both ends, and what is left between them as one change."""
     lone = len(old) == len(new) == 1
+    labels = Counter(found[0] for found in map(LABEL.match, old.pieces) if found)
+
+    def versions(was: str, now: str) -> bool:
+        label = LABEL.match(was)
+        # A label that several lines have says nothing about which of them is which.
+        named = label is not None and labels[label[0]] == 1 and now.startswith(label[0])
+        return max(len(was), len(now)) <= LONG and (named or alike(was, now, values, lone))
+
     most = min(len(old), len(new))
     head = 0
-    while head < most and versions(old.pieces[head], new.pieces[head], values, lone):
+    while head < most and versions(old.pieces[head], new.pieces[head]):
         head += 1
     tail = 0
-    while tail < most - head and versions(old.pieces[-1 - tail], new.pieces[-1 - tail], values, lone):
+    while tail < most - head and versions(old.pieces[-1 - tail], new.pieces[-1 - tail]):
         tail += 1
     for at in range(head):
         yield from word_changes(old.cut(at, at + 1), new.cut(at, at + 1), values)
@@ -111,22 +124,20 @@ def stretch_changes(old: Side, new: Side, values: Values) -> Iterator[TextChange
         )
 
 
-def versions(old: str, new: str, values: Values, lone: bool) -> bool:
-    """Whether two lines are versions of one line."""
-    if old == new:
-        return True
-    if max(len(old), len(new)) > LONG:
-        return False
-    label = LABEL.match(old)
-    if label and new.startswith(label[0]):
+def alike(old: str, new: str, values: Values, lone: bool) -> bool:
+    """Whether two lines are versions of one line, by how much of them is the same; `lone`: no other line near changed."""
+    if old == new or masked(old, values) == masked(new, values):
         return True
     units = [[unit for unit, _ in units_of(line, values) if not unit.isspace()] for line in (old, new)]
     # One word for another ("A" for "B") is a change of words, however short the line.
     if lone and min(map(len, units)) <= 3:
         return True
-    return SequenceMatcher(None, units[0], units[1]).ratio() >= (ALIKE if lone else NEARLY_EQUAL) or (
-        masked(old, values) == masked(new, values)
+    equal = sum(
+        len(unit)
+        for start, _, size in SequenceMatcher(None, units[0], units[1]).get_matching_blocks()
+        for unit in units[0][start : start + size]
     )
+    return equal * 2 >= sum(map(len, units[0] + units[1])) * (ALIKE if lone else NEARLY_EQUAL)
 
 
 def masked(line: str, values: Values) -> list[str]:
@@ -146,31 +157,35 @@ def units_of(line: str, values: Values) -> Iterator[tuple[str, bool]]:
 
 
 def word_changes(old: Side, new: Side, values: Values) -> list[TextChange]:
-    """The words and values that differ between two versions of a line. Words with nothing but a separator between them
-    are one change, values are changes of their own."""
+    """The words and values that differ between two versions of a line. Words near each other are one change, and so are
+    many in one line; values are changes of their own."""
     units = [list(units_of(side.pieces[0], values)) for side in (old, new)]
-    sides = [Side.of([unit for unit, _ in one], side.starts[0]) for one, side in zip(units, (old, new), strict=True)]
-    changes: list[TextChange] = []
-    last_is_value = False
-    for was, now in differing(sides[0], sides[1]):
-        at = sides[1].starts.index(now.starts[0]), sides[0].starts.index(was.starts[0])
-        is_value = any(whole for _, whole in units[1][at[0] : at[0] + len(now)]) or any(
-            whole for _, whole in units[0][at[1] : at[1] + len(was)]
-        )
-        change = TextChange(was.span, now.span)
-        if changes and not is_value and not last_is_value and separates(between(changes[-1], change, new)):
-            change = merged(changes.pop(), change)
-        changes.append(change)
-        last_is_value = is_value
-    return changes
+    was, now = (Side.of([unit for unit, _ in one], side.starts[0]) for one, side in zip(units, (old, new), strict=True))
+    whole = [
+        {side.starts[at] for at, (_, value) in enumerate(one) if value}
+        for one, side in zip(units, (was, now), strict=True)
+    ]
+    runs: list[list[TextChange]] = []
+    words = False
+    for gone, came in differing(was, now):
+        change = TextChange(gone.span, came.span)
+        value = not whole[0].isdisjoint(gone.starts[:-1]) or not whole[1].isdisjoint(came.starts[:-1])
+        if words and not value:
+            runs[-1].append(change)
+        else:
+            runs.append([change])
+        words = not value
+    return [change for run in runs for change in together(run)]
 
 
-def between(one: TextChange, other: TextChange, line: Side) -> str:
-    return line.pieces[0][one.after[1] - line.starts[0] : other.after[0] - line.starts[0]]
-
-
-def separates(gap: str) -> bool:
-    return len(gap) <= 3 and not any(map(str.isalnum, gap))
+def together(run: Sequence[TextChange]) -> list[TextChange]:
+    out = [run[0]]
+    for change in run[1:]:
+        if len(run) > FEW or change.after[0] - out[-1].after[1] <= NEAR:
+            out[-1] = merged(out[-1], change)
+        else:
+            out.append(change)
+    return out
 
 
 def merged(one: TextChange, other: TextChange) -> TextChange:

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_turn
+from pkv_lint.rule_api import Facts, Finding, Severity, for_turn, listed
 
 CODE = "PKV503"
 NAME = "template-ignores-input"
@@ -42,10 +42,9 @@ FIX = "Use a template that prints them (the tool_use one, where the model has se
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for missing in facts.probes.unprinted:
-        if missing.always:
-            message = f"is not in the prompt: this template prints no {missing.what}"
-        else:
-            message = f"is not in the prompt: this template leaves out some {missing.what} and prints others"
+        message = f"is not in the prompt: the template leaves {listed(missing.kinds)} out"
+        if missing.elsewhere:
+            message += f" here, and prints other {missing.kinds[0]}"
         yield for_turn(
             rule, facts, missing.turn, missing.path, message, FIX, blame="template", requests=missing.requests
         )

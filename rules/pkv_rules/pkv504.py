@@ -52,5 +52,6 @@ def check(facts: Facts) -> Iterator[Finding]:
         f"Take |{escaped.filter} out of a copy of the template and serve with that (--chat-template).",
         span=escaped.span,
         blame="template",
+        requests=escaped.requests,
         evidence={"entity": escaped.entity, "template_line": escaped.template_line},
     )

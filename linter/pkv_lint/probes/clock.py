@@ -131,11 +131,13 @@ def text_at(prompt: Prompt, printed: Origin | None) -> str:
 
 
 def line_near(origins: Sequence[Origin], printed: Origin | None) -> int | None:
-    """The line of the template that printed next to the clock."""
+    """The line of the template that printed next to the clock, in front of it if it did."""
     if printed is None:
         return None
-    near = sorted(
-        (origin for origin in origins if origin.kind == "template" and origin.source.where.startswith("line ")),
-        key=lambda origin: abs(origin.start - printed.start),
+    lines = [origin for origin in origins if origin.kind == "template" and origin.source.where.startswith("line ")]
+    near = min(
+        lines,
+        key=lambda origin: (max(printed.start - origin.end, origin.start - printed.end), origin.start > printed.start),
+        default=None,
     )
-    return int(near[0].source.where.removeprefix("line ")) if near else None
+    return int(near.source.where.removeprefix("line ")) if near is not None else None

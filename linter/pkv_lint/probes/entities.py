@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -11,23 +12,26 @@ from .trials import Trials
 
 ENTITIES = ("&amp;", "&lt;", "&gt;", "&#39;", "&#34;")
 """What markupsafe writes."""
-MAKES_MARKUP = re.compile(r"\|\s*(?:safe|e|escape|forceescape|xmlattr|urlize)\b")
+MAKES_MARKUP = re.compile(r"(?:\||\bfilter)\s*(safe|e|escape|forceescape|xmlattr|urlize)\b")
 """Filters without which no template escapes anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Escaped:
-    """A character of the request, at `path` and `span` of the body's chat form, that came out as `entity`.
+    """A character that came out as `entity`: one of the request, at `path` (and `span`, where it is part of a string) of
+    the body's chat form, or of the template's own text (`path` None).
 
-    `filter` is the one that made markup of some text, `template_line` where it stands.
+    `filter` is the one that made markup of some text, `template_line` where it stands, `requests` counts the prompts
+    that show the entity without having been sent it.
     """
 
     turn: Turn
-    path: str
-    span: tuple[int, int]
+    path: str | None
+    span: tuple[int, int] | None
     entity: str
     filter: str
     template_line: int
+    requests: int
 
 
 def find_entities(trials: Trials) -> Escaped | None:
@@ -37,16 +41,23 @@ def find_entities(trials: Trials) -> Escaped | None:
         if makes is None or not any(entity in (turn.prompt.text or "") for entity in ENTITIES):
             continue
         prompt = trials.own(turn)
+        given = json.dumps(turn.chat, ensure_ascii=False) + source
         for origin in prompt.origins if prompt is not None else ():
-            entity = (turn.prompt.text or "")[origin.start : origin.end]
-            if is_entity(origin, entity):
-                name = makes[0].lstrip("| \t\n")
+            entity = entity_of(origin, (turn.prompt.text or "")[origin.start : origin.end], given)
+            if entity is not None:
                 line = source.count("\n", 0, makes.start()) + 1
-                return Escaped(turn, origin.source.where, (origin.offset, origin.offset + 1), entity, name, line)
+                span = (origin.offset, origin.offset + 1) if origin.kind == "value" else None
+                return Escaped(turn, origin.path, span, entity, makes[1], line, showing(trials, entity))
     return None
 
 
-def is_entity(origin: Origin, text: str) -> bool:
-    """Whether one character of a value was written as an entity. Entities that the request itself holds are copied
-    character by character."""
-    return origin.kind == "value" and not origin.linear and text in ENTITIES
+def entity_of(origin: Origin, text: str, given: str) -> str | None:
+    """The entity that one character was written as. Those that stand in the request or the template (`given`) are copied
+    character by character; of text whose way is not known, only entities that nobody gave are ours."""
+    if origin.kind == "computed":
+        return next((entity for entity in ENTITIES if entity in text and entity not in given), None)
+    return text if not origin.linear and text in ENTITIES else None
+
+
+def showing(trials: Trials, entity: str) -> int:
+    return sum(entity in (turn.prompt.text or "") and entity not in turn.line.text for turn in trials.templated) or 1

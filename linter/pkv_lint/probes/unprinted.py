@@ -16,6 +16,7 @@ WORDS = re.compile(r"[^\W_][\w ,-]{14,62}[^\W_]")
 """Text that templates print as it is, long enough to stand for itself."""
 BILLING_HEADER = "x-anthropic-billing-header"
 """Lines that vLLM itself takes out of system messages."""
+ABOUT_TOOLS = ("tools", "tool calls", "tool messages")
 THOUGHTS = re.compile(r"<think>.*?(?:</think>|$)|^.*</think>", re.DOTALL)
 
 
@@ -30,18 +31,19 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Unprinted:
-    """Something that is not in the prompt of `turn`, at `path` of the body's chat form. `what` names its kind,
-    `requests` counts those like it; `always` says that no prompt of the traffic shows anything of the kind."""
+    """What is not in the prompt of `turn`. `path` is the place of the first of it in the body's chat form, `kinds` name
+    it (`tools`, `system messages`), `requests` counts those like it; `elsewhere` says that other prompts of the traffic
+    show something of the first kind."""
 
     turn: Turn
     path: str
-    what: str
+    kinds: tuple[str, ...]
     requests: int
-    always: bool
+    elsewhere: bool
 
 
 def find_unprinted(trials: Trials) -> list[Unprinted]:
-    """Each kind once, at the first request that misses some of it."""
+    """Each kind once, at the first request that misses some of it; all about tools together."""
     missing: dict[str, list[tuple[Turn, str]]] = {}
     printed: set[str] = set()
     for turn in trials.shapes:
@@ -57,11 +59,13 @@ def find_unprinted(trials: Trials) -> list[Unprinted]:
             if left_out:
                 whole = kind in ("tools", "documents") and len(left_out) == len(members)
                 missing.setdefault(kind, []).append((turn, whole_path(left_out[0].path) if whole else left_out[0].path))
+    faults: list[list[str]] = [[kind for kind in ABOUT_TOOLS if kind in missing]]
+    faults += [[kind] for kind in missing if kind not in ABOUT_TOOLS]
     found = []
-    for kind, places in missing.items():
-        shapes = {shape(turn.chat) for turn, _ in places}
+    for kinds in filter(None, faults):
+        shapes = {shape(turn.chat) for kind in kinds for turn, _ in missing[kind]}
         requests = sum(shape(turn.chat) in shapes for turn in trials.templated)
-        found.append(Unprinted(*places[0], kind, requests, kind not in printed))
+        found.append(Unprinted(*missing[kinds[0]][0], tuple(kinds), requests, kinds[0] in printed))
     return found
 
 

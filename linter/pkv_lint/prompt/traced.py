@@ -341,11 +341,20 @@ def repeated(text: str, length: int) -> list[str]:
 
 
 def origins(text: str) -> tuple[Origin, ...]:
-    """Contiguous runs that cover the text."""
+    """Contiguous runs that cover the text; no two of them could be one."""
     runs = traced(text)
-    found = []
+    found: list[Origin] = []
     start = 0
     for end, (source, offset, linear) in zip(runs._ends, runs._runs, strict=True):
-        found.append(Origin(start, end, source, offset, linear))
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and last.linear == linear
+            and offset == last.offset + (start - last.start if linear else 0)
+            and last.source == source
+        ):
+            found[-1] = Origin(last.start, end, source, last.offset, linear)
+        else:
+            found.append(Origin(start, end, source, offset, linear))
         start = end
     return tuple(found)

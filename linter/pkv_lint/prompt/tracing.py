@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from jinja2 import Environment, nodes, pass_environment
@@ -125,15 +126,12 @@ class TracingSandbox(LimitedSandbox):
 
 def title(value: Any) -> str:
     text = traced(value if isinstance(value, str) else text_of(value))
-    words: list[str] = []
-    start = 0
-    for between in (*_BEFORE_WORDS.finditer(text), None):
-        end = len(text) if between is None else between.start()
-        words += (text[start : start + 1].upper(), text[start + 1 : end].lower())
-        if between is not None:
-            start = between.end()
-            words += (text[end : end + 1].upper(), text[end + 1 : start].lower())
-    return concat(words)
+    pieces: list[str] = []
+    bounds = [0, *(at for between in _BEFORE_WORDS.finditer(text) for at in between.span()), len(text)]
+    for start, end in pairwise(bounds):
+        if start < end:
+            pieces += (text[start].upper(), text[start + 1 : end].lower())
+    return concat(pieces)
 
 
 def indent(s: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:

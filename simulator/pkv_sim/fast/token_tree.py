@@ -1,0 +1,138 @@
+"""Prefix trees over blocks that are given one by one: as token ids, or as one id for each block."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Sequence
+
+from pkv_lint.prompt.errors import InputError
+from pkv_sim.fast.prefix_tree import NO_SEGMENT, BlockRequest, PrefixTree
+
+# Blocks are compared as raw bytes, by the C library, for as long as they agree; where they part is found by bisection
+# in a stretch that grows fourfold, so that a difference near the start is found soon.
+_FIRST_STRETCH = 16
+
+
+class BytesTree(PrefixTree):
+    """Each segment keeps its blocks as bytes, `width` of them for a block."""
+
+    def __init__(self, block_size: int, width: int) -> None:
+        super().__init__(block_size)
+        self._width = width
+        self._contents: dict[int, bytes] = {}
+
+    def _find_or_add(self, data: bytes, namespace: Hashable) -> int:
+        """The segment in which the chain of these blocks ends."""
+        width, children, contents = self._width, self._children, self._contents
+        if not data:
+            return NO_SEGMENT
+        segment, position = NO_SEGMENT, 0
+        key: tuple[int, Hashable, Hashable] = (NO_SEGMENT, namespace, data[:width])
+        while True:
+            parent = segment
+            segment = children.get(key, NO_SEGMENT)
+            if segment == NO_SEGMENT:
+                children[key] = segment = self._add_segment(parent, position // width)
+                contents[segment] = data[position:]
+                return segment
+            content = contents[segment]
+            if data.startswith(content, position):
+                if position + len(content) < len(data):
+                    # A branch starts where a chain leaves a segment, so at the end there is none: the segment grows.
+                    contents[segment] = data[position:]
+                return segment
+            position += _num_common_blocks(content, data, position, width) * width
+            if position == len(data):
+                return segment
+            key = (segment, position // width, data[position : position + width])
+
+
+def _num_common_blocks(content: bytes, data: bytes, position: int, width: int) -> int:
+    """How many blocks at the start of `content` are in `data` at `position`. Not all of `content` is."""
+    same, stretch = 0, _FIRST_STRETCH * width
+    end = min(len(content), len(data) - position)
+    while True:
+        if same == end:
+            return end // width
+        stop = min(same + stretch, end)
+        if content[same:stop] != data[position + same : position + stop]:
+            break
+        same = stop
+        stretch *= 4
+    low, high = same // width, stop // width - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        first, last = low * width, middle * width
+        if content[first:last] == data[position + first : position + last]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class TokenTree(BytesTree):
+    """Chains given as token ids below 2**31."""
+
+    def __init__(self, block_size: int) -> None:
+        super().__init__(block_size, width=block_size * array("i").itemsize)
+
+    def request(
+        self,
+        prompt: Sequence[int],
+        output: Sequence[int] = (),
+        *,
+        num_output_tokens: int = 0,
+        namespace: Hashable = None,
+    ) -> BlockRequest:
+        """A request with its generated tokens, or, without an `output`, with only their number known.
+
+        Arrays of 32-bit integers (`array("i")`, numpy's int32) are read in place, other sequences converted. Requests
+        share blocks within a `namespace` only: put there whatever sets blocks apart (a salt, an adapter).
+        """
+        num_prompt = len(prompt)
+        if not len(output):
+            full = num_prompt // self.block_size
+            segment = self._find_or_add(_raw(prompt)[: full * self._width].tobytes(), namespace)
+            return self._request_of_unknown_output(segment, num_prompt, num_output_tokens)
+        size = self._num_full_blocks(num_prompt, len(output)) * self._width
+        data = b"".join((_raw(prompt), _raw(output)))[:size]
+        return self._request(self._find_or_add(data, namespace), num_prompt, len(output))
+
+
+def _raw(tokens: Sequence[int]) -> memoryview:
+    try:
+        view = memoryview(tokens)  # type: ignore[arg-type]
+    except TypeError:
+        view = memoryview(array("i", tokens))
+    if view.format != "i":
+        view = memoryview(array("i", tokens))
+    return view.cast("B")
+
+
+class BlockIdTree(BytesTree):
+    """Chains given as one id of up to 64 bits for each block (`hash_ids`)."""
+
+    def __init__(self, block_size: int) -> None:
+        super().__init__(block_size, width=array("q").itemsize)
+
+    def request(
+        self,
+        hash_ids: Sequence[int],
+        num_prompt_tokens: int,
+        *,
+        num_output_tokens: int = 0,
+        namespace: Hashable = None,
+    ) -> BlockRequest:
+        """A request whose output is not known but for its length. The id of a partly filled block does not count.
+
+        Raises InputError when a full block has no id or an id does not fit.
+        """
+        full = num_prompt_tokens // self.block_size
+        if len(hash_ids) < full:
+            raise InputError(f"{num_prompt_tokens} prompt tokens fill {full} blocks, but {len(hash_ids)} have an id")
+        try:
+            data = array("q", hash_ids[:full]).tobytes()
+        except OverflowError:
+            raise InputError("block ids must fit into 64 bits, with a sign") from None
+        segment = self._find_or_add(data, namespace)
+        return self._request_of_unknown_output(segment, num_prompt_tokens, num_output_tokens)

@@ -34,6 +34,7 @@ __all__ = [
     "Replayed",
     "Rule",
     "Severity",
+    "Turn",
     "changing",
     "counted",
     "for_group",

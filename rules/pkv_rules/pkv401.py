@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+from pkv_lint.rule_api import Facts, Finding, Severity, Turn, for_group, for_next_turn
 
 CODE = "PKV401"
 NAME = "reasoning-dropped-by-template"
@@ -40,14 +40,19 @@ SEVERITY: Severity = "warning"
 SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
 
 FIX = "Not the client's doing: use a template that keeps earlier reasoning, or accept one prefill per user message."
-KEEPING = ("preserve_thinking", "keep_thinking", "preserve_reasoning", "clear_thinking", "truncate_history_thinking")
-"""Names that templates give to a switch over earlier reasoning."""
 
 
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for group in facts.of("reasoning_dropped"):
-        switches = [name for name in KEEPING if name in facts.probes.template_variables]
-        fix = f"Set chat_template_kwargs.{switches[0]} to keep it." if switches else FIX
         message = f"lost the reasoning that the template printed in request {group.first.earlier.index + 1}"
-        yield for_group(rule, facts, group, message, fix, blame="template")
+        yield for_group(rule, facts, group, message, fix(facts, group.first.earlier), blame="template")
+    for broken in facts.probes.next_turns:
+        if broken.nature == "reasoning_dropped":
+            message = "is reasoning that the template drops once the user speaks again"
+            yield for_next_turn(rule, facts, broken, message, fix(facts, broken.turn))
+
+
+def fix(facts: Facts, turn: Turn) -> str:
+    switch = facts.probes.reasoning_switch(turn)
+    return f"Set chat_template_kwargs.{switch[0]} to {str(switch[1]).lower()} to keep it." if switch else FIX

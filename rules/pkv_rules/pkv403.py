@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+from pkv_lint.rule_api import Facts, Finding, Severity, for_group, for_next_turn
 
 CODE = "PKV403"
 NAME = "generation-prompt-not-replayed"
@@ -46,3 +46,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield for_group(
             rule, facts, group, message, FIX, severity="warning" if facts.hybrid else SEVERITY, blame="template"
         )
+    for broken in facts.probes.next_turns:
+        if broken.nature == "generation_prompt":
+            message = "will not repeat the generation prompt of this request"
+            yield for_next_turn(rule, facts, broken, message, FIX, severity=SEVERITY)

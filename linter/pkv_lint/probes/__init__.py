@@ -14,7 +14,7 @@ from ..turns import Turn
 from .clock import Clock, Granularity, find_clock
 from .entities import Escaped, find_entities
 from .fields import Spotted, broken_arguments, cache_markers
-from .next_turn import Broken, broken_next
+from .next_turn import Broken, broken_next, reasoning_switch
 from .trials import Trials
 from .unprinted import Unprinted, find_unprinted
 
@@ -46,6 +46,11 @@ class Probes:
     def next_turns(self) -> list[Broken]:
         """What requests that stand alone will lose of their prompt when their conversation goes on."""
         return [found for turn in self._trials.shapes_of(self._alone) for found in broken_next(self._trials, turn)]
+
+    def reasoning_switch(self, turn: Turn) -> tuple[str, bool] | None:
+        """The template argument, and its value, with which the thoughts in a request stay in the prompts of later
+        turns."""
+        return reasoning_switch(self._trials, turn)
 
     @cached_property
     def unprinted(self) -> list[Unprinted]:

@@ -13,7 +13,7 @@ from ..prompt.origin import Origin
 from ..prompt.prompt import Prompt
 from ..turns import Turn
 from .next_turn import gone_on
-from .trials import Chat, Trials
+from .trials import Chat, Trials, with_argument
 
 Granularity = Literal["fraction", "second", "minute", "hour", "day", "month", "year"]
 
@@ -92,7 +92,7 @@ def clock_in(trials: Trials, turn: Turn, chat: Chat | None) -> Clock | None:
         text_at(prompt, printed),
         granularity(trials, chat),
         template_line=line_near(prompt.origins, printed),
-        variable=next((name for name in names if not differs(trials, with_argument(chat, name), LATER)), None),
+        variable=next((name for name in names if not differs(trials, with_argument(chat, name, PINNED), LATER)), None),
         only_by_default=own_system is not None and not differs(trials, own_system, LATER),
         assumed=TESTED.search(trials.source(turn)) is not None,
     )
@@ -106,11 +106,6 @@ def differs(trials: Trials, chat: Chat, then: datetime) -> bool:
 
 def granularity(trials: Trials, chat: Chat) -> Granularity:
     return next((unit for unit, step in STEPS if differs(trials, chat, NOON + step)), "year")
-
-
-def with_argument(chat: Chat, name: str) -> Chat:
-    kwargs = chat.get("chat_template_kwargs")
-    return {**chat, "chat_template_kwargs": {**(kwargs if isinstance(kwargs, dict) else {}), name: PINNED}}
 
 
 def with_system(chat: Chat) -> Chat | None:

@@ -18,8 +18,8 @@ MAKES_MARKUP = re.compile(r"(?:\||\bfilter)\s*(safe|e|escape|forceescape|xmlattr
 
 @dataclass(frozen=True, slots=True)
 class Escaped:
-    """A character that came out as `entity`: one of the request, at `path` (and `span`, where it is part of a string) of
-    the body's chat form, or of the template's own text (`path` None).
+    """A character that came out as `entity`: one of the request, at `path` (and `span`, where it is part of a string)
+    of the body's chat form, or of the template's own text (`path` None).
 
     `filter` is the one that made markup of some text, `template_line` where it stands, `requests` counts the prompts
     that show the entity without having been sent it.
@@ -52,8 +52,8 @@ def find_entities(trials: Trials) -> Escaped | None:
 
 
 def entity_of(origin: Origin, text: str, given: str) -> str | None:
-    """The entity that one character was written as. Those that stand in the request or the template (`given`) are copied
-    character by character; of text whose way is not known, only entities that nobody gave are ours."""
+    """The entity that one character was written as. Those that stand in the request or the template (`given`) are
+    copied character by character; of text whose way is not known, only entities that nobody gave are meant."""
     if origin.kind == "computed":
         return next((entity for entity in ENTITIES if entity in text and entity not in given), None)
     return text if not origin.linear and text in ENTITIES else None

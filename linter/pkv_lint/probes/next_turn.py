@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,9 +11,13 @@ from ..changes import role
 from ..prompt.prefix_tree import common_prefix
 from ..prompt.prompt import Prompt
 from ..turns import Turn
-from .trials import Chat, Trials
+from .trials import Chat, Trials, with_argument
 
 MESSAGE = re.compile(r"messages\[(\d+)\]")
+KEEPS_THOUGHTS = re.compile("(?:keep|preserve|clear|truncate|drop|strip|retain|history).*(?:think|reason|history)")
+"""Names that templates give to a switch over earlier thoughts (not `enable_thinking`, which ends all thinking)."""
+PLAIN: Mapping[str, Any] = {}
+THOUGHTFUL: Mapping[str, Any] = {"reasoning_content": "Let me see."}
 CALL_ID = "a1b2c3d4e"
 """Nine letters and digits: some templates take no other."""
 
@@ -42,15 +46,16 @@ def broken_next(trials: Trials, turn: Turn) -> Iterator[Broken]:
     bare = trials.text({**turn.chat, "add_generation_prompt": False}, turn.now)
     if bare is None or not prompt.text.startswith(bare):
         bare = prompt.text
-    opened = [following(turn.chat, reply) for reply in ({}, {"reasoning_content": "Let me see."})]
-    for chat in (opened[0], called(turn.chat)):
-        following_prompt = trials.render(chat, turn.now) if chat is not None else None
-        if following_prompt is not None and following_prompt.text is not None:
-            found = inside(turn, prompt, bare, following_prompt)
+    for chat in (following(turn.chat, PLAIN), called(turn.chat, PLAIN)):
+        later = trials.render(chat, turn.now) if chat is not None else None
+        if later is not None and later.text is not None:
+            found = inside(turn, prompt, bare, later)
             if found is not None:
                 yield found
                 return
-    texts = [text for chat in opened if chat is not None and (text := trials.text(chat, turn.now)) is not None]
+    # However the reply comes back: as text, with thoughts, as a call.
+    replies = [make(turn.chat, reply) for make in (following, called) for reply in (PLAIN, THOUGHTFUL)]
+    texts = [text for chat in replies if chat is not None and (text := trials.text(chat, turn.now)) is not None]
     if texts and bare != prompt.text and not any(text.startswith(prompt.text) for text in texts):
         shared = max(common_text(prompt.text, text) for text in texts)
         first = next((at for at, (_, end) in enumerate(prompt.token_spans) if end > shared), len(prompt.token_ids))
@@ -58,19 +63,41 @@ def broken_next(trials: Trials, turn: Turn) -> Iterator[Broken]:
         yield Broken(turn, "generation_prompt", path, len(prompt.token_ids) - first)
 
 
-def inside(turn: Turn, prompt: Prompt, bare: str, following_prompt: Prompt) -> Broken | None:
+def reasoning_switch(trials: Trials, turn: Turn) -> tuple[str, bool] | None:
+    """The template argument, and its value, with which the thoughts in a request stay in the prompts of later turns."""
+    thoughts = [text for message in turn.chat["messages"] if (text := thought(message))]
+    for name in sorted(trials.variables(turn)):
+        if not KEEPS_THOUGHTS.search(name):
+            continue
+        for value in (True, False):
+            chat = with_argument(turn.chat, name, value)
+            opened = following(chat, PLAIN)
+            prompt = trials.text({**chat, "add_generation_prompt": False}, turn.now)
+            later = trials.text(opened, turn.now) if opened is not None else None
+            if prompt and later and later.startswith(prompt) and all(text in later for text in thoughts):
+                return name, value
+    return None
+
+
+def thought(message: Any) -> str:
+    """What a message says it thought, without the white space around it."""
+    text = (message.get("reasoning_content") or message.get("reasoning")) if isinstance(message, dict) else None
+    return text.strip() if isinstance(text, str) else ""
+
+
+def inside(turn: Turn, prompt: Prompt, bare: str, later: Prompt) -> Broken | None:
     """What stands at a break in front of the opening of the reply."""
-    assert prompt.text is not None and following_prompt.text is not None
-    start = common_text(prompt.text, following_prompt.text)
+    assert prompt.text is not None and later.text is not None
+    start = common_text(prompt.text, later.text)
     if start >= len(bare):
         return None
-    then, now = value_from(prompt, start), value_from(following_prompt, start)
+    then, now = value_from(prompt, start), value_from(later, start)
     if then is None or then == now:
         return None
     nature, path = told(turn.chat, then, now)
     if nature is None:
         return None
-    shared = common_prefix(prompt.token_ids, following_prompt.token_ids)
+    shared = common_prefix(prompt.token_ids, later.token_ids)
     last = next((at for at, (_, end) in enumerate(prompt.token_spans) if end > len(bare)), len(prompt.token_ids))
     return Broken(turn, nature, path, max(0, last - shared))
 
@@ -118,10 +145,10 @@ def common_text(one: str, other: str) -> int:
 
 def gone_on(chat: Chat) -> Chat | None:
     """The conversation after a plain reply and one more user message."""
-    return following(chat, {})
+    return following(chat, PLAIN)
 
 
-def following(chat: Chat, reply: dict[str, Any]) -> Chat | None:
+def following(chat: Chat, reply: Mapping[str, Any]) -> Chat | None:
     messages: list[Any] = chat["messages"]
     last = role(messages[-1]) if messages else ""
     if last not in ("user", "tool", "assistant"):
@@ -130,7 +157,7 @@ def following(chat: Chat, reply: dict[str, Any]) -> Chat | None:
     return {**chat, "messages": [*messages, *answer, {"role": "user", "content": "Thanks. Go on."}]}
 
 
-def called(chat: Chat) -> Chat | None:
+def called(chat: Chat, reply: Mapping[str, Any]) -> Chat | None:
     """The conversation after a call of the first tool and its result."""
     messages, tools = chat["messages"], chat.get("tools")
     function = tools[0].get("function") if isinstance(tools, list) and tools and isinstance(tools[0], dict) else None
@@ -138,7 +165,7 @@ def called(chat: Chat) -> Chat | None:
         return None
     call = {"id": CALL_ID, "type": "function", "function": {"name": function.get("name"), "arguments": "{}"}}
     turn = [
-        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "assistant", "content": "", **reply, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": CALL_ID, "content": "Done."},
     ]
     return {**chat, "messages": [*messages, *turn]}

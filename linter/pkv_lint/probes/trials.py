@@ -123,3 +123,9 @@ def kind(message: Any) -> str:
     content = message.get("content")
     parts = "parts" if isinstance(content, list) else "text" if content else ""
     return f"{role(message)} {parts} {' '.join(sorted(message.keys() - {'role', 'content', 'name'}))}"
+
+
+def with_argument(chat: Chat, name: str, value: object) -> Chat:
+    """The request with one more argument for its template."""
+    kwargs = chat.get("chat_template_kwargs")
+    return {**chat, "chat_template_kwargs": {**(kwargs if isinstance(kwargs, dict) else {}), name: value}}

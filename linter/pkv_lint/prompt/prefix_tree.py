@@ -13,6 +13,10 @@ class PrefixTree:
 
     def match(self, ids: array[int]) -> int:
         """The length of the longest prefix of `ids` that some held sequence starts with."""
+        return self.look(ids)[0]
+
+    def look(self, ids: array[int]) -> tuple[int, bool]:
+        """`match(ids)`, and whether something held goes on behind it (otherwise than `ids`, where they go on)."""
         node, at = self._root, 0
         while at < len(ids):
             child = node.children.get(ids[at])
@@ -21,9 +25,9 @@ class PrefixTree:
             shared = common_prefix(child.label, ids, at)
             at += shared
             if shared < len(child.label):
-                break
+                return at, True
             node = child
-        return at
+        return at, bool(node.children)
 
     def insert(self, ids: array[int]) -> int:
         """Hold `ids`. Returns `match(ids)` as it was before."""
@@ -42,6 +46,12 @@ class PrefixTree:
             node = child
         return at
 
+    def copy(self) -> PrefixTree:
+        """A tree that holds the same and can be added to by itself."""
+        tree = PrefixTree()
+        tree._root = self._root.copy()
+        return tree
+
 
 class Node:
     """An edge and what hangs below it."""
@@ -56,6 +66,16 @@ class Node:
         below = Node(self.label[at:], self.children)
         self.children = {below.label[0]: below}
         self.label = self.label[:at]
+
+    def copy(self) -> Node:
+        """The same with nodes of its own, labels excepted: they never change."""
+        top = Node(self.label)
+        pairs = [(self, top)]
+        for node, twin in pairs:
+            for key, child in node.children.items():
+                twin.children[key] = Node(child.label)
+                pairs.append((child, twin.children[key]))
+        return top
 
 
 def common_prefix(label: array[int], ids: array[int], start: int = 0) -> int:

@@ -1,0 +1,72 @@
+"""Prompts in the other namespaces of a cache: what would be hit there."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable
+
+from pkv_sim.fast.cache import FastCache
+from pkv_sim.fast.prefix_tree import NO_SEGMENT
+from pkv_sim.fast.token_tree import TokenTree
+from pkv_sim.workload import TrafficRequest
+
+
+class FindingTokenTree(TokenTree):
+    """A token tree that can be asked without being added to."""
+
+    def find(self, prompt: array[int], namespace: Hashable) -> tuple[int, int]:
+        """The segment in which the longest known prefix of a prompt ends, and its blocks. (NO_SEGMENT, 0): none."""
+        width = self._width
+        data = prompt.tobytes()
+        data = data[: len(data) // width * width]
+        segment, position = NO_SEGMENT, 0
+        key: tuple[int, Hashable, Hashable] = (NO_SEGMENT, namespace, data[:width])
+        while position < len(data) and (child := self._children.get(key, NO_SEGMENT)) != NO_SEGMENT:
+            segment = child
+            content = self._contents[segment]
+            low, high = 0, min(len(content), len(data) - position) // width
+            while low < high:  # the first `low` blocks agree, no more than `high` do
+                middle = (low + high + 1) // 2
+                if content[low * width : middle * width] == data[position + low * width : position + middle * width]:
+                    low = middle
+                else:
+                    high = middle - 1
+            position += low * width
+            key = (segment, position // width, data[position : position + width])
+        return segment, position // width
+
+
+class CountingCache(FastCache):
+    def cached_blocks_of(self, segment: int, depth: int) -> int:
+        """How many of the first `depth` blocks of a chain through `segment` are cached."""
+        return self._num_cached_of(segment, depth)
+
+
+class Namespaces:
+    """Which namespaces have used a prompt's first block, the one that did so last at the end."""
+
+    def __init__(self, tree: FindingTokenTree, cache: CountingCache) -> None:
+        self._tree = tree
+        self._cache = cache
+        self._users: dict[bytes, dict[Hashable, None]] = {}
+
+    def use(self, request: TrafficRequest) -> None:
+        users = self._users.setdefault(self._first_block(request), {})
+        users.pop(request.namespace, None)
+        users[request.namespace] = None
+
+    def cached_blocks(self, request: TrafficRequest) -> int:
+        """The longest prefix of a prompt, in blocks, that is cached in another namespace now."""
+        assert request.ids is not None
+        best = 0
+        for namespace in reversed(self._users.get(self._first_block(request), {})):
+            if namespace != request.namespace:
+                found = self._cache.cached_blocks_of(*self._tree.find(request.ids, namespace))
+                if not found:
+                    break  # first blocks are evicted in the order of their last use
+                best = max(best, found)
+        return best
+
+    def _first_block(self, request: TrafficRequest) -> bytes:
+        assert request.ids is not None
+        return request.ids[: self._tree.block_size].tobytes()

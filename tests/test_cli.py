@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pkv_lint.cli import main
+from pkv_lint.columns import width
 
 SYSTEM = "You are a clerk. " + "Answer in short sentences and name your sources. " * 20
 
@@ -344,10 +345,26 @@ class TestOutput:
         assert "\x1b" not in lint(file(CLOCKED)).out
 
     def test_what_a_terminal_would_obey_is_only_shown(self, lint: Lint, file: Callable[..., Path]) -> None:
-        evil = [request(system=f"\x1b]0;title\x07 run {run} {SYSTEM}") for run in ("first", "second")]
-        run = lint(file(lines(*evil)))
-        assert run.status == 1
-        assert "\x1b" not in run.out and "\x07" not in run.out
+        evil = "\x1b]0;title\x07"
+        tools = [{"type": "function", "function": {"name": f"{evil}{name}"}} for name in "ab"]
+        changing = [request(system=f"{evil} run {run} {SYSTEM}") for run in ("first", "second")]
+        shuffled = [request(SYSTEM, tools=tools), request(SYSTEM, tools=tools[::-1])]
+        refused = {"messages": [{"role": evil, "content": 5}], evil: evil, "max_tokens": evil}
+        run = lint(file(lines(*changing, *shuffled, refused)))
+        assert run.status == 2
+        assert not set("\x1b\x07") & set(run.out + run.err)
+
+    @pytest.mark.parametrize("columns", [80, 100, 140])
+    def test_shown_text_fits_the_terminal(
+        self, lint: Lint, file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, columns: int
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        text = "漢字 e\u0301 " * 30
+        wide = [request(system=f"{text}{run} {text}{SYSTEM}") for run in ("first", "second")]
+        shown = lint(file(lines(clocked(1), clocked(2), *wide))).out.splitlines()
+        shown = [line for line in shown if line.startswith(("      request ", "  2 |", "  3 |", "  4 |"))]
+        assert len(shown) >= 6
+        assert columns - 10 < max(map(width, shown)) <= columns
 
     @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
     def test_colours_on_a_terminal(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from .columns import visible
 from .prompt.errors import InputError
 
 USAGE, INTERRUPTED = 2, 130
@@ -41,8 +42,8 @@ def run(command: click.Command, name: str, argv: Sequence[str] | None) -> int:
 
 
 def complain(name: str, message: object) -> None:
-    """One line on stderr."""
-    click.echo(f"{name}: {' '.join(str(message).split())}", err=True)
+    """One line on stderr. What a message quotes is not to be trusted: a terminal must not obey it."""
+    click.echo(f"{name}: {visible(' '.join(str(message).split()))}", err=True)
 
 
 def write(text: str | Iterable[str]) -> None:

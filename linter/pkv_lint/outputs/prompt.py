@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
+from ..columns import fitting, padded, terminal_columns, visible, width
 from ..prompt.errors import RenderError
 from ..prompt.origin import Kind, Origin
 from ..prompt.prompt import Prompt
 from ..prompt_parts import Part, blocks, names, part_of, sections
-from .columns import fitting, padded, visible, width
 
 COLOURS: Mapping[Kind, str] = {
     "value": "green",
@@ -80,7 +79,7 @@ def tokens_of(part: Part) -> str:
 
 def excerpt(prompt: Prompt, part: Part) -> str:
     """The text of a part in one line that fits the terminal, coloured by origin; of a longer one, both ends."""
-    room = max(20, shutil.get_terminal_size((140, 24)).columns - FROM_WIDTH - 27)
+    room = max(20, terminal_columns(140) - FROM_WIDTH - 27)
     if prompt.text is None:
         return padded(" ".join(map(str, prompt.token_ids[part.first : part.end])), room).rstrip()
     text = prompt.text[part.start : part.stop]

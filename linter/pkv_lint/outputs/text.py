@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from ..columns import fitting, terminal_columns, visible, width
 from ..findings import Finding
 from ..linting import Report
 from ..prompt.errors import InputError
 from ..turns import Turn
-from .columns import visible, width
 
 COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
-AROUND = 44
-"""Characters of prompt shown on each side of a break."""
-SOURCE_WIDTH = 96
+MARGIN = 16
+"""Columns that numbers, dots and labels take beside shown text."""
+IN_FRONT = 30
+"""Characters of a source line shown in front of what is blamed."""
 
 
 def lines(report: Report, findings: Sequence[Finding]) -> Iterator[str]:
@@ -35,7 +36,7 @@ def one(report: Report, finding: Finding) -> Iterator[str]:
     place = finding.path or ""
     if finding.span:
         place += f" [{finding.span[0]}:{finding.span[1]}]"
-    yield f"  {place} {finding.message}" if place else f"  {finding.message}"
+    yield f"  {visible(f'{place} {finding.message}'.strip())}"
     turn = turn_of(report, finding.request)
     if turn is not None:
         yield from source_lines(turn, finding)
@@ -43,6 +44,11 @@ def one(report: Report, finding: Finding) -> Iterator[str]:
         if earlier is not None:
             yield from prompt_lines(earlier, turn, finding)
     yield from cost_lines(report, finding)
+
+
+def room() -> int:
+    """Columns for text that is shown; lines grow no longer than 140."""
+    return max(64, min(terminal_columns(112), 140) - MARGIN)
 
 
 def turn_of(report: Report, index: int | None) -> Turn | None:
@@ -67,10 +73,11 @@ def source_lines(turn: Turn, finding: Finding) -> Iterator[str]:
         return
     first, last = start.column - 1, (end.column if end.line == start.line else len(text))
     last = max(last, first + 1)
-    left = max(0, min(first - 30, len(text) - SOURCE_WIDTH))
-    shown = text[left : left + SOURCE_WIDTH]
-    cut = ("... " if left else "", " ..." if left + SOURCE_WIDTH < len(text) else "")
-    carets = "^" * max(1, width(text[first : min(last, left + SOURCE_WIDTH)]))
+    left = max(0, min(first - IN_FRONT, len(text) - room()))
+    right = left + fitting(text[left : left + room()], room())
+    shown = text[left:right]
+    cut = ("... " if left else "", " ..." if right < len(text) else "")
+    carets = "^" * max(1, width(text[first : min(last, right)]))
     number = str(start.line)
     gap = " " * (len(cut[0]) + width(text[left:first]))
     yield ""
@@ -99,8 +106,10 @@ def prompt_lines(earlier: Turn, turn: Turn, finding: Finding) -> Iterator[str]:
     while start < min(len(old), len(new)) and old[start] == new[start]:
         start += 1
     label = len(f"request {max(earlier.index, turn.index) + 1}")
+    half = (room() - label) // 2
     for shown, text in ((earlier, old), (turn, new)):
-        left, right = max(0, start - AROUND), start + AROUND
+        left = start - fitting(text[max(0, start - half) : start][::-1], half)
+        right = start + fitting(text[start : start + half], half)
         head = ("..." if left else "") + visible(text[left:start])
         tail = visible(text[start:right]) + ("..." if right < len(text) else "")
         mark = click.style(tail, fg="green" if shown is earlier else COLOURS[finding.severity])

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import unicodedata
 
 MARKS = {"\n": "⏎", "\t": "→", "\r": "␍"}
+
+
+def terminal_columns(otherwise: int) -> int:
+    """How wide the terminal is (or `COLUMNS` says), where there is one."""
+    return shutil.get_terminal_size((otherwise, 24)).columns
 
 
 def visible(text: str) -> str:

@@ -269,7 +269,7 @@ class TestFiles:
         template = file("{{ raise_exception('No system messages.') }}", "strict.jinja")
         run = lint(file(CLEAN), "--chat-template", template, "--format", "json")
         assert run.status == 1
-        assert run.codes == ["PKV903", "PKV903"]
+        assert run.codes == ["PKV903"]
         assert "No system messages." in run.document["findings"][0]["message"]
         assert lint(file(CLEAN), "--chat-template", template, "--ignore", "PKV903").status == 0
 

@@ -16,7 +16,6 @@ from .prompt.errors import InputError
 from .prompt.traffic import TrafficLine
 
 PROGRAM = "pkv-lint"
-INPUT_CODES = ("PKV901", "PKV902", "PKV903")
 EPILOG = "Exit status: 0 nothing found, 1 findings at or above --fail-on, 2 bad usage or input."
 
 
@@ -78,7 +77,7 @@ def command(
     block_size = server.block_tokens(renderer)
     chosen = Choice(select, ignore)
     rules = load_rules()
-    chosen.check([*(rule.CODE for rule in rules), *INPUT_CODES])
+    chosen.check([rule.CODE for rule in rules])
     rules = [rule for rule in rules if chosen.takes(rule.CODE)]
     failed: list[InputError] = []
 
@@ -98,7 +97,7 @@ def command(
     ]
     shown = [(report, [found for found in report.findings if chosen.takes(found.code)]) for report in reports]
     findings = [finding for _, group in shown for finding in group]
-    unusable = [finding for report in reports for finding in report.unusable]
+    unusable = [finding for report in reports for finding in report.unusable if not chosen.ignores(finding.code)]
     if format_ == "json":
         from .outputs import json as output
 
@@ -132,8 +131,11 @@ class Choice:
     ignore: str | None
 
     def takes(self, code: str) -> bool:
-        selected = self.select is None or code.startswith(prefixes(self.select))
-        return selected and not code.startswith(prefixes(self.ignore or ""))
+        return (self.select is None or code.startswith(prefixes(self.select))) and not self.ignores(code)
+
+    def ignores(self, code: str) -> bool:
+        """What could not be judged is not a matter of `--select`: it has to be ignored by name."""
+        return code.startswith(prefixes(self.ignore or ""))
 
     def check(self, codes: Sequence[str]) -> None:
         """Raises a usage error for what names no code."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from .causes import replay
@@ -20,6 +20,8 @@ from .prompt.renderer import Renderer
 from .prompt.traffic import TrafficLine, read_requests
 from .rule_api import Rule
 from .turns import Refused, Turn, read_turns
+
+PARTS_OF_A_RULE = ("CODE", "NAME", "SEVERITY", "SOURCE_URL", "__doc__", "check")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,32 @@ class Report:
 
 
 def load_rules() -> list[Rule]:
-    """The rules of all installed packages, by code. Raises InputError when two claim one code."""
+    """The rules of all installed packages, by code. Raises InputError for those that cannot be loaded, and when two
+    claim one code."""
     rules: dict[str, Rule] = {}
     for entry in entry_points(group="pkv.rules"):
-        for rule in entry.load()():
+        for rule in rules_of(entry):
             if rules.setdefault(rule.CODE, rule) is not rule:
                 raise InputError(f"two installed rules have the code {rule.CODE}")
     return [rules[code] for code in sorted(rules)]
+
+
+def rules_of(entry: EntryPoint) -> list[Rule]:
+    """The rules that one entry point names."""
+    try:
+        rules = list(entry.load()())
+    except Exception as error:  # the code of another package
+        raise InputError(f"the rules of the entry point {entry.value} cannot be loaded: {named(error)}") from error
+    for rule in rules:
+        missing = [name for name in PARTS_OF_A_RULE if not getattr(rule, name, None)]
+        if missing:
+            raise InputError(f"a rule of the entry point {entry.value} has no {missing[0]}")
+    return rules
+
+
+def named(error: Exception) -> str:
+    """One line that names an error of code that is not ours."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def lint_traffic(
@@ -66,9 +87,12 @@ def lint_traffic(
         else:
             unusable.append(bad_line(item))
     facts = Facts(list(replay(turns, renderer, block_size)), renderer, block_size)
-    findings = [*refused]
+    findings = together(refused)
     for rule in load_rules() if rules is None else rules:
-        findings += rule.check(facts)
+        try:
+            findings += rule.check(facts)
+        except Exception as error:
+            raise InputError(f"the rule {rule.CODE} failed: {named(error)}") from error
     findings.sort(key=lambda finding: finding.order)
     return Report(tuple(findings), tuple(unusable), facts)
 
@@ -89,6 +113,14 @@ def lint(
     lines = read_requests(io.BytesIO(text.encode("utf-8", "surrogatepass")), name=name)
     report = lint_traffic(lines, renderer or Renderer.load(), block_size=block_size)
     return [*report.unusable, *report.findings]
+
+
+def together(refused: Iterable[Finding]) -> list[Finding]:
+    """Requests that a template refuses for the same reason, as one finding at the first of them."""
+    reasons: dict[str, list[Finding]] = {}
+    for finding in refused:
+        reasons.setdefault(finding.message, []).append(finding)
+    return [replace(same[0], requests_affected=len(same)) for same in reasons.values()]
 
 
 def refusal(line: TrafficLine, error: RenderError) -> Finding:

@@ -8,24 +8,39 @@ template has done.
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from .changes import Change, Chat, Edit, compare, equalised, role
+from .changes import Change, ChangeKind, Chat, equalised, head_changes, role, text_of
+from .comparison import compare, compare_heads, merged
 from .nature import Nature, nature_of
 from .prompt.errors import RenderError
 from .prompt.prefix_tree import PrefixTree, common_prefix
 from .prompt.prompt import Prompt
 from .prompt.renderer import Renderer
-from .sessions import Reference, Relation, Sessions
+from .reasoning import restored, thoughts_of, without_reasoning
+from .sessions import Reference, Relation, placed
 from .turns import Turn
 
-MESSAGE = re.compile(r"messages\[(\d+)\]")
-MAX_STEPS = 64
-"""Renders spent on one request to tell its causes apart."""
+MAX_RENDERS = 32
+"""Renders spent on one request to tell its causes apart; what is left then is undone at once."""
+ONE_STEP: frozenset[ChangeKind] = frozenset(
+    {
+        "schema_keys",
+        "history_edited",
+        "history_removed",
+        "history_inserted",
+        "history_window",
+        "history_pruned",
+        "history_compacted",
+        "reminder",
+        "arguments",
+        "call_ids",
+        "reasoning",
+    }
+)
+"""Changes that are one cause, at however many places of a request they show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,180 +106,251 @@ class Cache:
 def replay(turns: Iterable[Turn], renderer: Renderer, block_size: int) -> Iterator[Replayed]:
     """Replay requests one after the other, in order."""
     cache = Cache(block_size)
-    sessions = Sessions()
-    for turn in turns:
+    for place in placed(list(turns)):
+        turn, reference = place.turn, place.reference
         hit = cache.hit(turn.ids, turn.namespace)
         shared = cache.shared(turn.ids, turn.namespace)
-        session, reference = sessions.add(turn)
         reads = turn.unread_for is None
-        causes = tuple(Attribution(turn, reference, hit, cache, renderer).causes()) if reads else ()
+        causes: tuple[Cause, ...] = ()
+        if reads and reference is not None:
+            causes = tuple(Attribution(turn, reference, hit, cache, renderer).causes())
         cache.add(turn.cached_after, turn.namespace)
         cache.add(turn.cached_after, turn.model)
-        yield Replayed(turn, session, hit if reads else 0, shared, reference, causes, 0 if reads else hit)
+        yield Replayed(turn, place.session, hit if reads else 0, shared, reference, causes, 0 if reads else hit)
 
 
-def extends(turn: Turn, earlier: Turn) -> bool:
-    """Whether the whole earlier prompt stands at the front of this one."""
-    return len(earlier.ids) <= len(turn.ids) and common_prefix(earlier.ids, turn.ids) == len(earlier.ids)
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something to undo, and what it is."""
+
+    change: Change
+    nature: Nature
 
 
 class Attribution:
     """Takes the differences between a request and an earlier one apart."""
 
-    def __init__(self, turn: Turn, reference: Reference | None, hit: int, cache: Cache, renderer: Renderer) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        reference: Reference,
+        hit: int,
+        cache: Cache,
+        renderer: Renderer,
+    ) -> None:
         self.turn = turn
-        self.reference = reference
+        self.earlier = reference.turn
+        self.relation = reference.relation
         self.hit = hit
         self.cache = cache
         self.renderer = renderer
+        self.namespace: Hashable = turn.namespace
+        self.undone: list[Change] = []
+        self.renders = 0
 
     def causes(self) -> Iterator[Cause]:
         """In prompt order. A difference that the template does not print, or that costs no block, gives none."""
-        if self.reference is None:
-            return
-        earlier = self.reference.turn
         elsewhere = self.cache.hit(self.turn.ids, self.turn.model)
         if elsewhere > self.hit:
-            change = Change("salt", "cache_salt", earlier.namespace[1], self.turn.namespace[1])
-            yield self.cause(change, "salt", 0, self.hit, elsewhere)
-        elif extends(self.turn, earlier):
-            yield from self.behind_the_prompt(earlier)
+            change = Change("salt", "cache_salt", self.earlier.namespace[1], self.turn.namespace[1])
+            yield self.cause(change, "salt", 0, elsewhere)
+            if self.relation != "continued":
+                return  # salts that keep users apart: nothing else was to be shared
+            self.namespace, self.hit = self.turn.model, elsewhere
+        if self.hit >= self.cache.full_blocks(len(self.earlier.cached_after)):
+            return
+        prompt = self.turn.prompt
+        if self.shared(prompt) < len(self.earlier.ids):
+            yield from self.differences()
+            prompt = self.rendered(self.undone) or prompt
+        if self.relation == "continued":
+            yield from self.template(prompt)
+
+    def cause(self, change: Change, nature: Nature, token: int, hit_without: int) -> Cause:
+        return Cause(self.turn, self.earlier, self.relation, change, nature, token, self.hit, hit_without)
+
+    def won(self, change: Change, nature: Nature, token: int, hit_without: int) -> Iterator[Cause]:
+        """The cause, if it costs anything."""
+        if hit_without > self.hit:
+            yield self.cause(change, nature, token, hit_without)
+            self.hit = hit_without
+
+    def shared(self, prompt: Prompt) -> int:
+        return common_prefix(self.earlier.ids, prompt.token_ids)
+
+    def steps(self) -> list[Step]:
+        """What can be undone, in the order in which it usually stands in a prompt."""
+        before, after = self.earlier.chat, self.turn.chat
+        if self.relation == "auxiliary":
+            changes = compare_heads(before, after)
         else:
-            yield from self.inside_the_prompt(earlier)
+            changes = compare(before, after) if self.relation == "continued" else head_changes(before, after)
+        groups: dict[Hashable, list[Change]] = {}
+        for change in changes:
+            nature = nature_of(change, self.relation, self.earlier, self.turn)
+            key: Hashable = (nature,) if change.kind in ONE_STEP else (nature, len(groups))
+            groups.setdefault(key, []).append(change)
+        steps = [Step(merged(members), key[0]) for key, members in groups.items()]  # type: ignore[index]
+        if self.earlier.now != self.turn.now:
+            steps.append(Step(Change("clock", "", str(self.earlier.now), str(self.turn.now)), "clock"))
+        return steps
 
-    def cause(self, change: Change, nature: Nature, token: int, hit: int, hit_without: int) -> Cause:
-        assert self.reference is not None
-        return Cause(self.turn, self.reference.turn, self.reference.relation, change, nature, token, hit, hit_without)
-
-    def inside_the_prompt(self, earlier: Turn) -> Iterator[Cause]:
-        assert self.reference is not None
-        relation = self.reference.relation
-        open_changes = compare(earlier.chat, self.turn.chat)
-        undone: list[Change] = []
-        prompt, hit = self.turn.prompt, self.hit
-        steps = 0
-        while steps < MAX_STEPS:
-            shared = common_prefix(earlier.ids, prompt.token_ids)
-            if shared == len(earlier.ids):
+    def differences(self) -> Iterator[Cause]:
+        """What the two requests differ in, undone one after the other."""
+        steps = self.steps()
+        prompt = self.turn.prompt
+        while steps and (token := self.shared(prompt)) < len(self.earlier.ids):
+            found = self.next_step(steps, token)
+            if found is None:
                 return
-            for change in open_changes:
-                steps += 1
-                without = self.rendered([*undone, change])
-                if without is not None and common_prefix(earlier.ids, without.token_ids) > shared:
-                    break
-            else:
+            step, prompt = found
+            yield from self.won(step.change, step.nature, token, self.cache.hit(prompt.token_ids, self.namespace))
+
+    def next_step(self, steps: list[Step], token: int) -> tuple[Step, Prompt] | None:
+        """The first difference that makes the prompts part later when it is undone, with the prompt then."""
+        for step in steps:
+            if self.renders >= MAX_RENDERS:
                 break
-            better = max(hit, self.cache.hit(without.token_ids, self.turn.namespace))
-            if better > hit:
-                yield self.cause(change, nature_of(change, relation, earlier, self.turn), shared, hit, better)
-            undone.append(change)
-            open_changes.remove(change)
-            prompt, hit = without, better
-        if relation == "continued":
-            yield from self.by_the_template(earlier, undone, prompt, shared, hit)
-
-    def by_the_template(
-        self, earlier: Turn, undone: Sequence[Change], prompt: Prompt, shared: int, hit: int
-    ) -> Iterator[Cause]:
-        """What is left when the requests are made equal: the clock, and what the template prints another way."""
-        if earlier.now != self.turn.now:
-            then = self.rendered(undone, earlier.now)
-            if then is not None and common_prefix(earlier.ids, then.token_ids) > shared:
-                better = self.cache.hit(then.token_ids, self.turn.namespace)
-                if better > hit:
-                    change = Change("clock", "", str(earlier.now), str(self.turn.now))
-                    yield self.cause(change, "clock", shared, hit, better)
-                prompt, hit = then, max(hit, better)
-                shared = common_prefix(earlier.ids, prompt.token_ids)
-        if shared == len(earlier.ids):
-            return
-        opening = self.generation_prompt(earlier)
-        if opening is not None and shared >= len(earlier.ids) - opening:
-            better = self.cache.full_blocks(len(earlier.ids) + self.reproduced(earlier, prompt, shared))
-            nature: Nature = "generation_prompt"
-            change = Change("template", f"messages[{len(earlier.chat['messages'])}]")
+            prompt = self.rendered([*self.undone, step.change])
+            if prompt is not None and self.shared(prompt) > token:
+                self.undone.append(step.change)
+                steps.remove(step)
+                return step, prompt
         else:
-            better = self.cache.full_blocks(len(earlier.ids))
-            difference = printed_otherwise(earlier, prompt, shared)
-            if difference is None:
-                return
-            nature, change = difference
-        if better > hit:
-            yield self.cause(change, nature, shared, hit, better)
+            return None
+        prompt = self.rendered([*self.undone, *(step.change for step in steps)])
+        if prompt is None or self.shared(prompt) <= token:
+            return None
+        first = steps[0]
+        self.undone += [step.change for step in steps]
+        steps.clear()
+        return first, prompt
 
-    def behind_the_prompt(self, earlier: Turn) -> Iterator[Cause]:
-        """The earlier prompt is reused whole; whether its reply is as well."""
-        place = len(earlier.chat["messages"])
-        messages = self.turn.chat["messages"]
-        if not earlier.generated or place >= len(messages) or role(messages[place]) != "assistant":
+    def rendered(self, changes: Sequence[Change]) -> Prompt | None:
+        """The prompt without these changes; None where that is no request."""
+        if not changes:
+            return self.turn.prompt
+        self.renders += 1
+        clock = any(change.kind == "clock" for change in changes)
+        return self.render(equalised(self.turn.chat, changes), self.earlier if clock else self.turn)
+
+    def render(self, chat: Chat, at: Turn) -> Prompt | None:
+        try:
+            return self.renderer.render(chat, at.now, api="chat")
+        except RenderError:
+            return None
+
+    def template(self, prompt: Prompt) -> Iterator[Cause]:
+        """What is left when the requests are made equal: what the template prints another way, and the reply."""
+        token, length = self.shared(prompt), len(self.earlier.ids)
+        if token == length or token >= length - self.opening():
+            yield from self.reply(prompt)
             return
-        better = self.cache.full_blocks(min(len(earlier.cached_after), len(self.turn.ids) - 1))
+        better = self.cache.full_blocks(length)
         if better <= self.hit:
             return
-        shared = common_prefix(earlier.cached_after, self.turn.ids)
-        if shared == len(earlier.cached_after):
+        dropped = self.dropped_reasoning(prompt, token)
+        if dropped is not None:
+            yield from self.won(dropped, "reasoning_dropped", token, better)
             return
-        nature: Nature = "generated"
-        thought = reasoning_of(earlier.line.completion)
-        if thought and not messages[place].get("reasoning_content") and not messages[place].get("reasoning"):
-            steps = ("messages", place, "reasoning_content")
-            restored = Change("reasoning", f"messages[{place}]", thought, edits=(Edit(steps, thought),))
-            kept = self.rendered([restored])
-            if kept is not None and common_prefix(earlier.cached_after, kept.token_ids) > shared:
-                nature = "reasoning_not_replayed"
-        yield self.cause(Change("reply", f"messages[{place}]"), nature, shared, self.hit, better)
+        moved = self.moved(token)
+        if moved is not None:
+            yield from self.won(Change("template", moved), "moved", token, better)
 
-    def generation_prompt(self, earlier: Turn) -> int | None:
-        """How many tokens of the earlier prompt only open the reply; None where it cannot be told."""
-        bare = {**earlier.chat, "add_generation_prompt": False}
-        try:
-            prompt = self.renderer.render(bare, earlier.now, api="chat")
-        except RenderError:
+    def opening(self) -> int:
+        """How many tokens of the earlier prompt only open the reply."""
+        bare = self.render({**self.earlier.chat, "add_generation_prompt": False}, self.earlier)
+        return len(self.earlier.ids) - self.shared(bare) if bare is not None else 0
+
+    def dropped_reasoning(self, prompt: Prompt, token: int) -> Change | None:
+        """The first message whose reasoning the earlier prompt shows at the break and this one does not."""
+        messages = self.earlier.chat["messages"]
+        thinking = [at for at, message in enumerate(messages) if thoughts_of(message)]
+
+        def explains(count: int) -> bool:
+            """Whether the earlier prompt without the reasoning of so many messages goes on as this one."""
+            bare = self.render(without_reasoning(self.earlier.chat, thinking[:count]), self.earlier)
+            return bare is not None and common_prefix(bare.token_ids, prompt.token_ids) > token
+
+        if not thinking or not explains(len(thinking)):
             return None
-        return len(earlier.ids) - common_prefix(earlier.ids, prompt.token_ids)
+        low, high = 0, len(thinking)
+        while low + 1 < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if explains(middle) else (middle, high)
+        at = thinking[high - 1]
+        return Change("template", f"messages[{at - self.restored_messages}]", thoughts_of(messages[at]))
 
-    def reproduced(self, earlier: Turn, prompt: Prompt, shared: int) -> int:
+    @property
+    def undone_chat(self) -> Chat:
+        return equalised(self.turn.chat, self.undone)
+
+    @property
+    def restored_messages(self) -> int:
+        """How many messages were put back by what was undone."""
+        return len(self.undone_chat["messages"]) - len(self.turn.chat["messages"])
+
+    def moved(self, token: int) -> str | None:
+        """What the template prints near the end of the conversation, told by leaving it out of both requests."""
+        for name in ("tools", "documents", "system"):
+            chats = [left_out(chat, name) for chat in (self.earlier.chat, self.undone_chat)]
+            if chats[0] == self.earlier.chat:
+                continue
+            then, now = self.render(chats[0], self.earlier), self.render(chats[1], self.turn)
+            if then is not None and now is not None and common_prefix(then.token_ids, now.token_ids) > token:
+                return "messages[0].content" if name == "system" else name
+        return None
+
+    def reply(self, prompt: Prompt) -> Iterator[Cause]:
+        """The earlier prompt is there up to the opening of the reply; whether the reply is as well."""
+        chat, place = self.undone_chat, len(self.earlier.chat["messages"])
+        if place >= len(chat["messages"]) or role(chat["messages"][place]) != "assistant":
+            return
+        if self.earlier.line.session_id != self.turn.line.session_id:
+            return
+        message = chat["messages"][place]
+        path = f"messages[{place - self.restored_messages}]"
+        whole = self.earlier.cached_after
+        token = common_prefix(whole, prompt.token_ids)
+        if token == len(whole):
+            return
+        thought = thoughts_of({"content": self.earlier.line.completion})
+        if thought:
+            sent = bool(thoughts_of(message))
+            if not sent:
+                for candidate in restored(chat, place, self.earlier.line.completion or ""):
+                    kept = self.render(candidate, self.turn)
+                    if kept is not None and common_prefix(whole, kept.token_ids) > token:
+                        change = Change("reasoning", path, thought)
+                        better = self.cache.hit(kept.token_ids, self.namespace)
+                        yield from self.won(change, "reasoning_not_replayed", token, better)
+                        return
+            bare = self.render(without_reasoning(chat, [place]), self.turn) if sent else prompt
+            if bare is not None and bare.token_ids == prompt.token_ids:
+                change = Change("template" if sent else "reply", path, thought)
+                yield from self.won(change, "reasoning_dropped", token, self.cache.full_blocks(len(whole)))
+                return
+        if token < len(self.earlier.ids):
+            better = self.cache.full_blocks(len(self.earlier.ids) + self.reproduced(prompt, token))
+            yield from self.won(Change("template", path), "generation_prompt", token, better)
+            return
+        text, completion = text_of(message), self.earlier.line.completion or ""
+        kind: ChangeKind = "template" if not completion or text.strip() in completion else "reply"
+        better = self.cache.full_blocks(len(whole))
+        yield from self.won(Change(kind, path, completion, text), "generated", token, better)
+
+    def reproduced(self, prompt: Prompt, token: int) -> int:
         """How many generated tokens the prompt shows again behind the break."""
-        if not earlier.generated or prompt.text is None:
+        if not self.earlier.generated or prompt.text is None:
             return 0
-        start = prompt.token_spans[shared][0]
+        start = prompt.token_spans[token][0]
         rest = self.renderer.encode_completion(prompt.text[start:])
-        return common_prefix(earlier.generated, rest)
-
-    def rendered(self, changes: Sequence[Change], now: datetime | None = None) -> Prompt | None:
-        chat: Chat = equalised(self.turn.chat, changes)
-        try:
-            return self.renderer.render(chat, now or self.turn.now, api="chat")
-        except RenderError:
-            return None
+        return common_prefix(self.earlier.generated, rest)
 
 
-def printed_otherwise(earlier: Turn, prompt: Prompt, shared: int) -> tuple[Nature, Change] | None:
-    """What the earlier prompt shows at the break that this one, made of the same values, does not show there."""
-    then = value_at(earlier.prompt, shared)
-    now = value_at(prompt, shared)
-    if then is None or then == now:
-        return None
-    place = MESSAGE.match(then)
-    change = Change("template", place[0] if place else then.partition(".")[0].partition("[")[0], then, now or "")
-    if then.startswith("tools") or (place and int(place[1]) == 0):
-        return "moved", change
-    if place and (then.endswith((".reasoning", ".reasoning_content")) or now is None or not now.startswith(place[0])):
-        return "reasoning_dropped", change
-    if place and now is not None and now.startswith(place[0]):
-        return "reasoning_dropped", change
-    return None
-
-
-def value_at(prompt: Prompt, token: int) -> str | None:
-    """The path of the first value of the request printed at or behind a token."""
-    if token >= len(prompt.token_ids) or prompt.text is None:
-        return None
-    start = prompt.token_spans[token][0]
-    return next((o.source.where for o in prompt.origins if o.kind == "value" and o.end > start), None)
-
-
-def reasoning_of(completion: str | None) -> str:
-    """The thoughts in front of `</think>`, as the models of this form write them."""
-    head, found, _ = (completion or "").partition("</think>")
-    return head.removeprefix("<think>").strip("\n") if found else ""
+def left_out(chat: Chat, name: str) -> Chat:
+    """A body without its tools, documents or system messages."""
+    if name == "system":
+        messages = [message for message in chat["messages"] if role(message) not in ("system", "developer")]
+        return {**chat, "messages": messages}
+    return {key: value for key, value in chat.items() if key not in (name, "tool_choice")}

@@ -1,7 +1,8 @@
-"""How one request differs from an earlier one, as causes a person can act on, before any of it is rendered.
+"""What differs between two requests, as something a person can act on, before any of it is rendered.
 
-`compare` lists what happened to the parts a prompt is made of (tools, system text, history, template arguments);
-`equalised` undoes some of it, so that a render can show what it cost. Bodies are in chat-completions form.
+A `Change` says what happened and how to undo it; `equalised` undoes some, so that a render can show what they cost.
+`head_changes` lists those in front of the history: system text, tools, template arguments. Bodies are in
+chat-completions form.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from .patterns import values
 from .prompt.source import format_path
-from .text_changes import TextChange, shared_ends, text_changes
+from .text_changes import TextChange, text_changes
 
 ChangeKind = Literal[
     "text",
@@ -26,6 +26,10 @@ ChangeKind = Literal[
     "history_removed",
     "history_inserted",
     "history_window",
+    "history_pruned",
+    "history_compacted",
+    "reminder",
+    "head",
     "arguments",
     "call_ids",
     "reasoning",
@@ -36,6 +40,7 @@ ChangeKind = Literal[
     "reply",
 ]
 Chat = Mapping[str, Any]
+Steps = tuple[str | int, ...]
 RENDERED_FIELDS = ("chat_template_kwargs", "documents", "reasoning_effort", "add_generation_prompt", "chat_template")
 
 
@@ -44,7 +49,8 @@ class Change:
     """One thing that differs.
 
     `path` is the place in the later body, `span` the code points of the decoded string there (None for a whole value),
-    `before` and `after` the two versions as text, `names` the tools concerned. `edits` say how to undo it.
+    `before` and `after` the two versions as text, `names` the tools concerned, `messages` how many messages went
+    and came. `edits` say how to undo it, at as many `places`.
     """
 
     kind: ChangeKind
@@ -54,6 +60,8 @@ class Change:
     span: tuple[int, int] | None = None
     names: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = field(default=(), repr=False)
+    messages: tuple[int, int] = (0, 0)
+    places: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,7 @@ class Edit:
     """Put `value` where `steps` lead (ABSENT: take it away), or, with `span`, replace that part of the string or list
     there. Steps and spans are those of the later body, whatever else is undone with it."""
 
-    steps: tuple[str | int, ...]
+    steps: Steps
     value: Any
     span: tuple[int, int] | None = None
 
@@ -69,15 +77,13 @@ class Edit:
 ABSENT = object()
 
 
-def compare(before: Chat, after: Chat) -> list[Change]:
-    """The differences, those that usually stand first in a prompt first."""
-    old, new = split(before), split(after)
+def head_changes(before: Chat, after: Chat) -> list[Change]:
+    """The differences in front of the history, those that usually stand first in a prompt first."""
     return [
         *template_arguments(before, after),
-        *system_changes(old.system, new.system),
+        *system_changes(split(before).system, split(after).system),
         *tool_changes(before.get("tools"), after.get("tools")),
         *tool_choice_changes(before.get("tool_choice"), after.get("tool_choice")),
-        *(history_changes(old.history, new.history, len(new.system)) if continues(old.history, new.history) else ()),
     ]
 
 
@@ -112,7 +118,7 @@ def equalised(chat: Chat, changes: Iterable[Change]) -> Chat:
     return chat
 
 
-def edited(value: Any, steps: tuple[str | int, ...], edit: Edit) -> Any:
+def edited(value: Any, steps: Steps, edit: Edit) -> Any:
     if not steps:
         if edit.span is None:
             return edit.value
@@ -142,7 +148,7 @@ def template_arguments(before: Chat, after: Chat) -> Iterator[Change]:
             yield argument_change((name,), before.get(name, ABSENT), after.get(name, ABSENT))
 
 
-def argument_change(steps: tuple[str | int, ...], old: Any, new: Any) -> Change:
+def argument_change(steps: Steps, old: Any, new: Any) -> Change:
     span = (0, len(new)) if isinstance(old, str) and isinstance(new, str) else None
     return Change("argument", format_path(steps), shown(old), shown(new), span, edits=(Edit(steps, old),))
 
@@ -187,7 +193,7 @@ def text_of(message: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def value_changes(steps: tuple[str | int, ...], old: Any, new: Any) -> Iterator[Change]:
+def value_changes(steps: Steps, old: Any, new: Any) -> Iterator[Change]:
     """What changed in a message's content: spans of text, or a whole value where its shape changed."""
     if old == new:
         return
@@ -205,7 +211,7 @@ def value_changes(steps: tuple[str | int, ...], old: Any, new: Any) -> Iterator[
         yield Change("text", format_path(steps), shown(old), shown(new), edits=(Edit(steps, old),))
 
 
-def text_change(steps: tuple[str | int, ...], old: str, new: str, change: TextChange) -> Change:
+def text_change(steps: Steps, old: str, new: str, change: TextChange) -> Change:
     before, after = old[slice(*change.before)], new[slice(*change.after)]
     return Change("text", format_path(steps), before, after, change.after, edits=(Edit(steps, before, change.after),))
 
@@ -283,7 +289,7 @@ def definition_changes(old: Any, new: Any, index: int) -> Iterator[Change]:
     """One tool under the same name: keys in another order, or another text."""
     if old == new and serialised(old) == serialised(new):
         return
-    steps: tuple[str | int, ...] = ("tools", index)
+    steps: Steps = ("tools", index)
     if canonical(unordered(old)) == canonical(unordered(new)):
         place = (*steps, *first_reordering(old, new))
         yield Change(
@@ -324,7 +330,7 @@ def unordered(value: Any, name: str = "") -> Any:
     return value
 
 
-def first_reordering(old: Any, new: Any) -> tuple[str | int, ...]:
+def first_reordering(old: Any, new: Any) -> Steps:
     """The innermost value whose members stand in another order."""
     if isinstance(old, dict) and isinstance(new, dict):
         if list(old) != list(new):
@@ -339,7 +345,7 @@ def first_reordering(old: Any, new: Any) -> tuple[str | int, ...]:
     return ()
 
 
-def first_difference(old: Any, new: Any) -> tuple[str | int, ...]:
+def first_difference(old: Any, new: Any) -> Steps:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in {**new, **old}:
             if key not in old or key not in new:
@@ -360,164 +366,3 @@ def reached(value: Any, steps: Sequence[str | int]) -> Any:
         except (KeyError, IndexError, TypeError):
             return ABSENT
     return value
-
-
-def continues(before: Sequence[Any], after: Sequence[Any]) -> bool:
-    """Whether the later history goes on from the earlier one: it keeps most of it and adds to it."""
-    if not before or len(after) < 2:
-        return False
-    if after[: len(before)] == before:
-        return True
-    kept = sum(size for _, _, size in blocks(before, after))
-    if not kept:
-        kept = sum(resembles(old, new) for old, new in zip(before, after, strict=False))
-    return kept * 2 >= min(len(before), len(after))
-
-
-def resembles(old: Any, new: Any) -> bool:
-    """Whether two messages are versions of one: the same role, and most of the text at its ends."""
-    if role(old) != role(new):
-        return False
-    one, other = text_of(old), text_of(new)
-    return sum(shared_ends(one, other)) * 2 >= max(len(one), len(other))
-
-
-def blocks(before: Sequence[Any], after: Sequence[Any]) -> list[tuple[int, int, int]]:
-    """The stretches of messages that say the same, in order: (place before, place after, length)."""
-    keys = [[gist(message) for message in side] for side in (before, after)]
-    matcher = SequenceMatcher(None, keys[0], keys[1], autojunk=False)
-    return [(b, a, size) for b, a, size in matcher.get_matching_blocks() if size]
-
-
-def gist(message: Any) -> str:
-    """What a message says, whatever its ids, its reasoning and the notation of its arguments."""
-    if not isinstance(message, dict):
-        return repr(message)
-    calls = message.get("tool_calls")
-    return canonical(
-        [role(message), text_of(message), [call_gist(call) for call in calls] if isinstance(calls, list) else []]
-    )
-
-
-def call_gist(call: Any) -> Any:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
-        return call
-    return [function.get("name"), parsed(function.get("arguments"))]
-
-
-def parsed(text: Any) -> Any:
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-        return text
-
-
-def history_changes(before: Sequence[Any], after: Sequence[Any], first: int) -> Iterator[Change]:
-    """What happened to the messages of the earlier request; `first` is the place of `after[0]` in the body."""
-    same = blocks(before, after)
-    old_at = new_at = 0
-    for old_start, new_start, size in [*same, (len(before), None, 0)]:
-        gone = list(before[old_at:old_start])
-        if new_start is None:
-            # Behind the last message in common: what the earlier request ended with against what stands there now. A
-            # later history that ends here too is another branch, not a rewritten one.
-            came = list(after[new_at : new_at + len(gone)])
-            if not gone or len(after) <= new_at + len(gone):
-                break
-        else:
-            came = list(after[new_at:new_start])
-        yield from stretch_changes(gone, came, new_at + first, old_at, bool(same) and new_start is not None)
-        if new_start is None:
-            break
-        for offset in range(size):
-            yield from message_changes(
-                before[old_start + offset], after[new_start + offset], first + new_start + offset
-            )
-        old_at, new_at = old_start + size, new_start + size
-
-
-def stretch_changes(gone: list[Any], came: list[Any], place: int, old_place: int, inside: bool) -> Iterator[Change]:
-    """A stretch of messages that was replaced, taken out or put in."""
-    if not gone and not came:
-        return
-    if len(gone) == len(came) and [role(message) for message in gone] == [role(message) for message in came]:
-        for offset, (old, new) in enumerate(zip(gone, came, strict=True)):
-            yield from edited_message(old, new, place + offset)
-        return
-    if gone and not came:
-        window = old_place <= 2 and inside
-        kind: ChangeKind = "history_window" if window else "history_removed"
-    else:
-        kind = "history_edited" if gone else "history_inserted"
-    yield Change(
-        kind,
-        f"messages[{place}]",
-        "\n".join(map(text_of, gone)),
-        "\n".join(map(text_of, came)),
-        names=(str(len(gone)), str(len(came))),
-        edits=(Edit(("messages",), gone, (place, place + len(came))),),
-    )
-
-
-def edited_message(old: Any, new: Any, place: int) -> Iterator[Change]:
-    if isinstance(content(old), str) and isinstance(content(new), str) and content(old) != content(new):
-        changes = text_changes(content(old), content(new), values)
-        span = (changes[0].after[0], changes[-1].after[1])
-        old_span = (changes[0].before[0], changes[-1].before[1])
-        yield Change(
-            "history_edited",
-            f"messages[{place}].content",
-            content(old)[slice(*old_span)],
-            content(new)[slice(*span)],
-            span,
-            edits=(Edit(("messages", place), old),),
-        )
-    else:
-        yield Change(
-            "history_edited", f"messages[{place}]", shown(old), shown(new), edits=(Edit(("messages", place), old),)
-        )
-
-
-def message_changes(old: Any, new: Any, place: int) -> Iterator[Change]:
-    """A message that says the same: its call ids, the notation of its arguments, its reasoning, its content's form."""
-    if old == new:
-        return
-    if not (isinstance(old, dict) and isinstance(new, dict)):
-        return
-    steps: tuple[str | int, ...] = ("messages", place)
-    for name in ("reasoning_content", "reasoning"):
-        if old.get(name) != new.get(name):
-            yield Change(
-                "reasoning",
-                format_path(steps),
-                shown(old.get(name) or ""),
-                shown(new.get(name) or ""),
-                edits=(Edit((*steps, name), old.get(name, ABSENT)),),
-            )
-    if old.get("tool_call_id") != new.get("tool_call_id"):
-        yield scalar_change("call_ids", (*steps, "tool_call_id"), old.get("tool_call_id"), new.get("tool_call_id"))
-    if content(old) != content(new):
-        yield Change(
-            "history_edited",
-            format_path((*steps, "content")),
-            shown(content(old)),
-            shown(content(new)),
-            edits=(Edit((*steps, "content"), content(old)),),
-        )
-    one, other = old.get("tool_calls"), new.get("tool_calls")
-    if isinstance(one, list) and isinstance(other, list):
-        for index, (call, later) in enumerate(zip(one, other, strict=False)):
-            if not (isinstance(call, dict) and isinstance(later, dict)):
-                continue
-            here = (*steps, "tool_calls", index)
-            if call.get("id") != later.get("id"):
-                yield scalar_change("call_ids", (*here, "id"), call.get("id"), later.get("id"))
-            was, now = reached(call, ("function", "arguments")), reached(later, ("function", "arguments"))
-            if was != now and was is not ABSENT and now is not ABSENT:
-                yield scalar_change("arguments", (*here, "function", "arguments"), was, now)
-
-
-def scalar_change(kind: ChangeKind, steps: tuple[str | int, ...], old: Any, new: Any) -> Change:
-    span = (0, len(new)) if isinstance(new, str) else None
-    return Change(kind, format_path(steps), shown(old), shown(new), span, edits=(Edit(steps, old),))

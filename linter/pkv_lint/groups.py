@@ -48,6 +48,12 @@ class Group:
         return sorted({cause.turn.index for cause in self.causes if cause.relation != "other session"})
 
     @property
+    def consecutive(self) -> bool:
+        """Whether it shows in a request and in the one that this goes on from."""
+        requests = {cause.turn.index for cause in self.causes}
+        return any(cause.earlier.index in requests for cause in self.causes)
+
+    @property
     def tokens_lost(self) -> int:
         return sum(cause.tokens_lost for cause in self.causes)
 

@@ -24,6 +24,9 @@ Nature = Literal[
     "tool_definition",
     "schema_keys",
     "history",
+    "reminder",
+    "compaction",
+    "pruned",
     "window",
     "arguments",
     "call_ids",
@@ -46,7 +49,11 @@ BY_KIND: dict[ChangeKind, Nature] = {
     "history_edited": "history",
     "history_removed": "history",
     "history_inserted": "history",
+    "reminder": "reminder",
+    "history_compacted": "compaction",
+    "history_pruned": "pruned",
     "history_window": "window",
+    "head": "auxiliary",
     "arguments": "arguments",
     "call_ids": "call_ids",
     "reasoning": "reasoning",
@@ -66,8 +73,6 @@ WIDE = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 def nature_of(change: Change, relation: Relation, earlier: Turn, turn: Turn) -> Nature:
     """What a change between a request and an earlier one is; the most specific that fits."""
-    if relation == "auxiliary" and change.kind in ("text", "tool_set"):
-        return "auxiliary"
     if change.kind in READ_FOR_VALUES and not said_by_model(change, turn.chat):
         for nature in SEARCHES:
             if only_values(change, turn.chat, nature):

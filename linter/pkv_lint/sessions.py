@@ -1,132 +1,352 @@
-"""Which earlier request could have served this one."""
+"""Which earlier request could have served this one best."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import Any, Literal
 
-from .changes import Chat, canonical, continues, gist, split, text_of
+from .changes import Chat, split, text_of, tool_name
+from .histories import Alignment, Gist, History
+from .prompt.prefix_tree import common_prefix
 from .text_changes import shared_ends
 from .turns import Turn
 
 Relation = Literal["continued", "auxiliary", "same session", "other session"]
 LOOK_BACK = 8
-"""Earlier requests of a session (and heads of other sessions) that are considered."""
-ENDS = 5
-"""Messages at the end of a request by which a later one finds its session."""
+"""Earlier requests, conversations or heads that are considered."""
+PROBES = 24
+"""Messages of a request by which the conversation that it belongs to is looked for."""
 SIMILAR = 0.5
 """Share of equal text from which on two system prompts count as versions of one."""
+FAMILIAR = 3
+"""Messages of a history from which on a request of another session can be told to go on from it."""
+LARGE = 500
+"""Characters from which on one message alone is a history worth keeping for a side request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
     """An earlier request, and how it is related.
 
-    `continued`: this request goes on from it. `auxiliary`: it has the same history behind another system prompt or other
-    tools (a summary, a title). `same session` and `other session`: another conversation with a similar head.
+    `continued`: this request goes on from it. `auxiliary`: it has the same history behind another system prompt or
+    other tools (a summary, a title). `same session` and `other session`: another conversation with a similar head.
     """
 
     turn: Turn
     relation: Relation
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A request with its session and the earlier request to hold it against; None for one that resembles nothing before
+    it."""
+
+    turn: Turn
+    session: str
+    reference: Reference | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """A request that was placed. `head` numbers what stands in front of its history: equal heads have one number."""
+
+    turn: Turn
+    history: History
+    head: int
+    thread: Thread
+
+
+@dataclass(slots=True, eq=False)
+class Thread:
+    """A conversation in a session: requests of which each goes on from the one before. A session can hold several, of
+    sub-agents, retries or samples."""
+
+    session: str
+    last: Seen | None = None
+
+
+def placed(turns: Sequence[Turn]) -> list[Placed]:
+    """Hold every request of a traffic, in order, against the best one before it."""
+    sessions = Sessions()
+    found = [sessions.place(turn) for turn in turns]
+    return list(side_requests(found, sessions.heads))
+
+
+def side_requests(requests: Sequence[Placed], heads: Heads) -> Iterator[Placed]:
+    """The requests, `continued` and `auxiliary` told apart by what came later.
+
+    A request with another head is a side request when the conversation then goes on from the one before it, under the
+    old head; it is not when the conversation goes on from the request itself.
+    """
+    next_heads: dict[int, list[tuple[int, int]]] = {}
+    for request in requests:
+        if request.reference is not None and request.reference.relation in ("continued", "auxiliary"):
+            step = request.turn.index, heads.number(request.turn)
+            next_heads.setdefault(request.reference.turn.index, []).append(step)
+    for request in requests:
+        reference = request.reference
+        if reference is not None and reference.relation in ("continued", "auxiliary"):
+            own, old = heads.number(request.turn), heads.number(reference.turn)
+            if own != old:
+                followed = any(head == own for _, head in next_heads.get(request.turn.index, ()))
+                left = any(
+                    index > request.turn.index and head == old for index, head in next_heads[reference.turn.index]
+                )
+                reference = settled(reference, request.turn, followed=followed, left=left)
+        yield replace(request, reference=reference)
+
+
+def settled(reference: Reference, turn: Turn, *, followed: bool, left: bool) -> Reference | None:
+    """The relation to a request with another head, once it is known whether the conversation went on from the later one
+    (`followed`) or from the earlier one under its own head (`left`)."""
+    if left:
+        return replace(reference, relation="same session" if is_short(split(turn.chat).history) else "auxiliary")
+    if followed:
+        return replace(reference, relation="continued")
+    if reference.relation == "auxiliary" and turn.line.session_id is None:
+        # Without a session it may as well be the same conversation tried with another prompt.
+        return None
+    return reference
+
+
+def is_short(history: Sequence[Any]) -> bool:
+    """Whether a history is one short message: too little to keep for a side request."""
+    return len(history) < 2 and sum(len(text_of(message)) for message in history) < LARGE
+
+
+class Heads:
+    """Numbers what stands in front of histories: system messages, tools and template arguments."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, list[tuple[int, Chat]]] = {}
+        self._numbers: dict[int, int] = {}
+        self._versions: dict[tuple[int, int], bool] = {}
+
+    def number(self, turn: Turn) -> int:
+        if turn.index not in self._numbers:
+            self._numbers[turn.index] = self._find(turn.chat)
+        return self._numbers[turn.index]
+
+    def _find(self, chat: Chat) -> int:
+        tools = chat.get("tools")
+        names = tuple(map(tool_name, tools)) if isinstance(tools, list) else ()
+        known = self._known.setdefault((tuple(map(text_of, split(chat).system)), names), [])
+        for number, other in known:
+            if same_head(other, chat):
+                return number
+        number = len(self._numbers)
+        known.append((number, chat))
+        return number
+
+    def versions(self, one: Seen, other: Turn) -> bool:
+        """Whether two requests have versions of one system prompt."""
+        pair = one.head, self.number(other)
+        if pair[0] == pair[1]:
+            return True
+        if pair not in self._versions:
+            old, new = one.turn.chat, other.chat
+            self._versions[pair] = split(old).system == split(new).system or similarity(old, new) > SIMILAR
+        return self._versions[pair]
+
+
 class Sessions:
     """Follows the conversations of a traffic in the order of its requests.
 
-    A line's `session_id` decides; lines without one join the conversation that they continue.
+    A line's `session_id` decides; lines without one join the conversation that they continue. A cost per message, not
+    per request seen: conversations are found by what was said in them.
     """
 
     def __init__(self) -> None:
-        self._turns: dict[str, list[Turn]] = {}
-        self._heads: dict[str, Turn] = {}
-        self._saying: dict[str, list[str]] = {}
+        self.heads = Heads()
+        self._sessions: dict[tuple[str, str], list[Seen]] = {}
+        self._threads: dict[tuple[str, str], list[Thread]] = {}
+        self._ended: dict[tuple[str, int], list[Seen]] = {}
+        self._said: dict[tuple[str, Gist], list[Thread]] = {}
+        self._last_with: dict[tuple[tuple[str, str], int], Turn] = {}
 
-    def add(self, turn: Turn) -> tuple[str, Reference | None]:
-        """Take the next request. Returns its session and the earlier request to hold it against, None for a first one
-        that resembles nothing before it."""
-        session = turn.line.session_id
-        if session is None:
-            session = self._joined(turn)
-        earlier = self._turns.setdefault(session, [])
-        reference = in_session(turn, earlier) or self._elsewhere(turn)
-        earlier.append(turn)
-        head = head_of(turn.chat)
-        self._heads.pop(head, None)
-        self._heads[head] = turn
-        return session, reference
+    def place(self, turn: Turn) -> Placed:
+        """Take the next request."""
+        asked = Asked.of(turn, self.heads.number(turn))
+        name = turn.line.session_id
+        found = self._parent(asked, self._in_session(name)) if asked.states else None
+        if found is None and name is not None and (turn.model, name) not in self._sessions:
+            found = self._parent_elsewhere(asked)
+        session = name if name is not None else found.seen.thread.session if found else f"#{turn.index}"
+        earlier = self._sessions.setdefault((turn.model, session), [])
+        if found is not None:
+            reference: Reference | None = Reference(found.seen.turn, found.relation)
+        else:
+            reference = self._similar(asked, earlier) or self._elsewhere(asked)
+        self._remember(asked, session, earlier, found)
+        return Placed(turn, session, reference)
 
-    def _joined(self, turn: Turn) -> str:
-        """The session without a name that a request goes on from, else a new one.
+    def _remember(self, asked: Asked, session: str, earlier: list[Seen], found: Found | None) -> None:
+        turn, history = asked.turn, asked.history
+        parent = found.seen if found and found.relation == "continued" else None
+        threads = self._threads.setdefault((turn.model, session), [])
+        if parent is not None and parent.thread.last is parent and parent.thread.session == session:
+            thread = parent.thread
+            threads.remove(thread)
+        else:
+            thread = Thread(session)
+        threads.append(thread)
+        seen = thread.last = Seen(turn, history, asked.head, thread)
+        earlier.append(seen)
+        if asked.states:
+            keep(self._ended.setdefault((turn.model, asked.states[-1]), []), seen)
+        # What the request before said is remembered already.
+        known = len(parent.history) if found and parent and found.exact and parent.thread is thread else 0
+        for said in history.gists[known:]:
+            keep(self._said.setdefault((turn.model, said), []), thread)
+        self._last_with.pop((turn.namespace, asked.head), None)
+        self._last_with[turn.namespace, asked.head] = turn
 
-        Sessions are found by what their last request said first and last, so that a long traffic costs no more per
-        request than a short one.
-        """
-        history = split(turn.chat).history
-        ends = [gist(message) for message in (*history[:1], *history[1:][-ENDS:])]
-        candidates = dict.fromkeys(session for said in ends for session in reversed(self._saying.get(said, [])))
-        joined = next((name for name in candidates if self._goes_on(name, history)), f"#{turn.index}")
-        for said in ends:
-            sessions = self._saying.setdefault(said, [])
-            if joined not in sessions:
-                sessions.append(joined)
-                del sessions[:-LOOK_BACK]
-        return joined
+    @staticmethod
+    def _in_session(name: str | None) -> Allowed:
+        return (
+            (lambda seen: seen.turn.line.session_id is None)
+            if name is None
+            else lambda seen: seen.thread.session == name
+        )
 
-    def _goes_on(self, session: str, history: list[Any]) -> bool:
-        return continues(split(self._turns[session][-1].chat).history, history)
+    def _parent(self, asked: Asked, allowed: Allowed) -> Found | None:
+        """The request that this one goes on from; one with a version of its head before others."""
+        exact, side = self._begun_as(asked, allowed)
+        if exact is not None and one_step(asked.history, len(exact.history)):
+            return Found(exact, "continued", exact=True)
+        best = self._nearest(asked, allowed, exact)
+        if best is not None and self.heads.versions(best, asked.turn):
+            return Found(best, "continued")
+        if exact is not None:
+            return Found(exact, "continued", exact=True)
+        side = side or best
+        return Found(side, "auxiliary") if side and not is_short(side.history.messages) else None
 
-    def _elsewhere(self, turn: Turn) -> Reference | None:
-        head = head_of(turn.chat)
-        if head in self._heads:
-            return Reference(self._heads[head], "other session")
-        best, most = None, SIMILAR
-        for candidate in list(reversed(self._heads.values()))[:LOOK_BACK]:
-            likeness = similarity(candidate.chat, turn.chat)
-            if likeness > most:
-                best, most = candidate, likeness
-        return Reference(best, "other session") if best else None
+    def _parent_elsewhere(self, asked: Asked) -> Found | None:
+        """A conversation that goes on in another session: only a long one with the very same head counts."""
+        found = self._parent(asked, lambda seen: seen.head == asked.head and len(seen.history) >= FAMILIAR)
+        return found if found and found.relation == "continued" else None
+
+    def _begun_as(self, asked: Asked, allowed: Allowed) -> tuple[Seen | None, Seen | None]:
+        """The request with the longest history that is the beginning of this one, with a version of its head; and one
+        with another head where its history is longer."""
+        side = None
+        for state in reversed(asked.states):
+            ended = [seen for seen in self._ended.get((asked.turn.model, state), ()) if allowed(seen)]
+            same = [seen for seen in reversed(ended) if self.heads.versions(seen, asked.turn)]
+            if len(same) > 1:
+                # Of several samples, the one whose reply this is.
+                same = [max(same, key=lambda seen: (seen.head == asked.head, reused(seen.turn, asked.turn)))]
+            if same:
+                return same[0], side
+            side = side or (ended[-1] if ended else None)
+        return None, side
+
+    def _nearest(self, asked: Asked, allowed: Allowed, exact: Seen | None) -> Seen | None:
+        """The last request of the conversation whose history this one has most of."""
+        turn, history = asked.turn, asked.history
+        threads: list[Thread] = []
+        for said in dict.fromkeys([*reversed(history.gists[-PROBES:]), history.gists[0]]):
+            threads += reversed(self._said.get((turn.model, said), []))
+        if turn.line.session_id is not None:
+            threads += reversed(self._threads.get((turn.model, turn.line.session_id), [])[-LOOK_BACK:])
+        best, most = None, (exact is not None, len(exact.history) if exact else 0)
+        for thread in list(dict.fromkeys(threads))[: 2 * LOOK_BACK]:
+            seen = thread.last
+            if seen is None or seen is exact or not len(seen.history) or not allowed(seen):
+                continue
+            alignment = Alignment(seen.history, history)
+            if alignment.goes_on and (turn.line.session_id is not None or not alignment.ends_alike_only):
+                rank = self.heads.versions(seen, turn), len(alignment.kept)
+                if rank > most:
+                    best, most = seen, rank
+        return best
+
+    def _similar(self, asked: Asked, earlier: list[Seen]) -> Reference | None:
+        """Another conversation of the session, with a similar head."""
+        for seen in reversed(earlier[-LOOK_BACK:]):
+            if seen.head == asked.head or similarity(seen.turn.chat, asked.turn.chat) > SIMILAR:
+                return Reference(seen.turn, "same session")
+        return None
+
+    def _elsewhere(self, asked: Asked) -> Reference | None:
+        """A request with a similar head; one that shares the cache before those under another salt."""
+        turn = asked.turn
+        same = self._last_with.get((turn.namespace, asked.head))
+        if same is not None:
+            return Reference(same, "other session")
+        recent = [other for other in reversed(self._last_with.values()) if other.model == turn.model]
+        for candidates in ([other for other in recent if other.namespace == turn.namespace], recent):
+            likeness = [(similarity(other.chat, turn.chat), other) for other in candidates[:LOOK_BACK]]
+            most, best = max(likeness, key=lambda pair: pair[0], default=(0.0, turn))
+            if most > SIMILAR:
+                return Reference(best, "other session")
+        return None
 
 
-def in_session(turn: Turn, earlier: list[Turn]) -> Reference | None:
-    """The last request of the session that this one goes on from, else the last with a similar head."""
-    history = split(turn.chat).history
-    auxiliary = None
-    for candidate in recent(earlier):
-        if not continues(split(candidate.chat).history, history):
-            continue
-        if same_head(candidate.chat, turn.chat):
-            return Reference(candidate, "continued")
-        auxiliary = auxiliary or Reference(candidate, "auxiliary")
-    if auxiliary is not None:
-        return auxiliary
-    for candidate in recent(earlier):
-        if similarity(candidate.chat, turn.chat) > SIMILAR:
-            return Reference(candidate, "same session")
-    return None
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request to place. `states` are one number per message for the history up to it: equal histories have equal
+    ones."""
+
+    turn: Turn
+    head: int
+    history: History
+    states: list[int]
+
+    @classmethod
+    def of(cls, turn: Turn, head: int) -> Asked:
+        history = History.of(split(turn.chat).history)
+        states = list(accumulate(history.gists, lambda state, gist: hash((state, gist)), initial=0))
+        return cls(turn, head, history, states[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best earlier request; `exact` when this one's history begins with all of its."""
+
+    seen: Seen
+    relation: Relation
+    exact: bool = False
+
+
+Allowed = Callable[[Seen], bool]
+
+
+def keep(items: list[Any], item: Any) -> None:
+    """Put an item at the end, once, and forget the oldest of many."""
+    if any(other is item for other in items):
+        items[:] = [other for other in items if other is not item]
+    items.append(item)
+    del items[:-LOOK_BACK]
+
+
+def one_step(history: History, length: int) -> bool:
+    """Whether one reply and new input at most stand behind the first messages."""
+    at = length
+    while at < len(history) and history.speaks(at):
+        at += 1
+    return not any(map(history.speaks, range(at, len(history))))
+
+
+def reused(earlier: Turn, turn: Turn) -> int:
+    return common_prefix(earlier.cached_after, turn.ids)
 
 
 def same_head(before: Chat, after: Chat) -> bool:
-    """Whether two requests have versions of one system prompt."""
-    old, new = split(before).system, split(after).system
-    return old == new or similarity(before, after) > SIMILAR
-
-
-def recent(turns: list[Turn]) -> Iterator[Turn]:
-    return reversed(turns[-LOOK_BACK:])
-
-
-def head_of(chat: Chat) -> str:
-    """What stands in front of every history: system messages, tools and template arguments."""
-    return canonical([split(chat).system, chat.get("tools"), chat.get("chat_template_kwargs")])
+    return split(before).system == split(after).system and all(
+        before.get(name) == after.get(name) for name in ("tools", "chat_template_kwargs")
+    )
 
 
 def similarity(before: Chat, after: Chat) -> float:
     """How much of the system text two requests share, 0 to 1; without system text, whether the tools are alike."""
     old, new = ("\n".join(map(text_of, split(chat).system)) for chat in (before, after))
     if not old and not new:
-        return 1.0 if canonical(before.get("tools")) == canonical(after.get("tools")) else 0.6
+        return 1.0 if before.get("tools") == after.get("tools") else 0.6
     ends = sum(shared_ends(old, new))
     share = ends / max(len(old), len(new))
     if share > SIMILAR:

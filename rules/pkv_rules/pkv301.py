@@ -3,7 +3,9 @@
 ## What it does
 
 Reports a conversation whose earlier messages differ from what an earlier request of it sent: edited text, pruned or
-inserted messages, reminders that were taken out again, parts that vanished.
+inserted messages, reminders that were taken out again, parts that vanished. A history that was cut once and replaced
+by a summary is a note, one that is summarised again and again a warning. Other branches of a conversation (retries,
+samples, sub-agents) are no rewriting.
 
 ## Why it matters
 
@@ -31,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+from pkv_lint.rule_api import Cause, Facts, Finding, Severity, counted, for_group
 
 CODE = "PKV301"
 NAME = "history-rewritten"
@@ -39,15 +41,40 @@ SEVERITY: Severity = "warning"
 SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
 
 FIX = "Append only: send earlier messages exactly as they were sent before."
-WHAT = {
-    "history_edited": "was edited",
-    "history_removed": "stands where messages were removed",
-    "history_inserted": "was inserted",
+FIXES = {
+    "reminder": "Keep it where it was sent once, or put it into a system prompt that stays; do not take it out again.",
+    "compaction": "Compact rarely and a lot at once, and keep the summary as it is until the next time.",
+    "pruned": "Keep what was sent; where the history must shrink, cut a large part at once and rarely.",
 }
 
 
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
-    for group in facts.of("history"):
-        message = f"{WHAT[group.first.change.kind]} since request {group.first.earlier.index + 1}"
-        yield for_group(rule, facts, group, message, FIX)
+    for nature in ("history", "reminder"):
+        for group in facts.of(nature):
+            yield for_group(rule, facts, group, what_happened(group.first), FIXES.get(nature, FIX))
+    for group in facts.of("compaction"):
+        severity = SEVERITY if group.consecutive else "info"
+        yield for_group(rule, facts, group, what_happened(group.first), FIXES["compaction"], severity=severity)
+    for group in facts.of("pruned"):
+        if not group.consecutive:  # else a window slides behind messages that stay: PKV302
+            yield for_group(rule, facts, group, what_happened(group.first), FIXES["pruned"])
+
+
+def what_happened(cause: Cause) -> str:
+    change, since = cause.change, f"since request {cause.earlier.index + 1}"
+    gone, came = change.messages
+    more = f" (and {change.places - 1:,} more)" if change.places > 1 else ""
+    if gone and came:
+        what = f"stands in the place of {counted(gone, 'message')} {since}"
+    elif gone:
+        what = f"stands where {counted(gone, 'message')} {'was' if gone == 1 else 'were'} taken out {since}"
+    elif came:
+        what = f"is the first of {counted(came, 'message')} put into the history {since}"
+    elif not change.after.strip():
+        what = f"lost text {since}"
+    elif not change.before.strip():
+        what = f"got more text {since}"
+    else:
+        what = f"was edited {since}"
+    return what + more

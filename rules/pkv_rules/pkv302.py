@@ -3,8 +3,8 @@
 ## What it does
 
 Reports a conversation whose history is the earlier one without its head and with a new tail, so that the first
-message behind the system prompt changes. A warning when consecutive requests both drop their head, a note when the
-history is cut once in a while.
+message behind the system prompt (or behind messages that are pinned there) changes. A warning when consecutive requests
+both drop their head, a note when the history is cut once in a while.
 
 ## Why it matters
 
@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+from pkv_lint.rule_api import Facts, Finding, Severity, counted, for_group
 
 CODE = "PKV302"
 NAME = "sliding-window"
@@ -46,8 +46,13 @@ FIX = "Move the window in large steps: keep the history as it is, and when it is
 
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
-    for group in facts.of("window"):
-        steady = any(facts.next_in_session(cause.turn) in group.requests for cause in group.causes)
-        dropped = group.first.change.names[0]
-        message = f"is the first message left: the {dropped} in front of it were dropped since the request before"
-        yield for_group(rule, facts, group, message, FIX, severity=SEVERITY if steady else "info")
+    for nature in ("window", "pruned"):
+        for group in facts.of(nature):
+            if nature == "pruned" and not group.consecutive:
+                continue  # a single cut behind messages that stay: PKV301
+            gone, _ = group.first.change.messages
+            since = f"dropped since request {group.first.earlier.index + 1}"
+            message = f"is the oldest message left: {counted(gone, 'message')} in front of it {since}"
+            if group.consecutive:
+                message += ", and again in the next"
+            yield for_group(rule, facts, group, message, FIX, severity=SEVERITY if group.consecutive else "info")

@@ -1,14 +1,14 @@
-"""A tool call is written in another notation than before.
+"""A tool call or its result is written in another notation than before.
 
 ## What it does
 
-Reports tool-call arguments of the history that are equal as JSON to what was sent earlier, but not as text: keys in
-another order, numbers or escapes written another way.
+Reports tool-call arguments and tool results of the history that are equal as JSON to what was sent earlier, but not
+as text: keys in another order, numbers, escapes or spaces written another way. Only where the prompt shows it.
 
 ## Why it matters
 
-Templates print the arguments as they stand. A client that stores calls in a database and serialises them again sends
-another text, and the prompt differs from there on.
+Templates print arguments with their keys in the order they came, and results as they stand. A client that stores them
+in a database and serialises them again sends another text, and the prompt differs from there on.
 
 ## Example
 
@@ -19,7 +19,7 @@ another text, and the prompt differs from there on.
 
     turn 3: "arguments": "{\\"path\\": \\"a.py\\", \\"all\\": true}"
 
-Keep the string that the model gave, byte for byte.
+Keep the string that the model (or the tool) gave, byte for byte.
 
 ## Fix safety
 
@@ -31,18 +31,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+from pkv_lint.rule_api import Facts, Finding, Severity, for_group, listed
 
 CODE = "PKV303"
 NAME = "tool-arguments-reserialized"
 SEVERITY: Severity = "warning"
 SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
 
+FIX = "Keep arguments and results as the strings they came as, and send those; do not parse and write them again."
+
 
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for group in facts.of("arguments"):
-        message = "are equal as JSON to what was sent before, but written another way"
-        yield for_group(
-            rule, facts, group, message, "Send back the arguments as the model wrote them, as the same string."
-        )
+        change, since = group.first.change, f"than in request {group.first.earlier.index + 1}"
+        names = f" ({listed(group.names)})" if group.names else ""
+        more = f", as {change.places - 1:,} more in this request" if change.places > 1 else ""
+        message = f"is equal as JSON, but written another way {since}{names}{more}"
+        yield for_group(rule, facts, group, message, FIX)

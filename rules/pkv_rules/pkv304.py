@@ -41,5 +41,8 @@ SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for group in facts.of("call_ids"):
-        message = f"is a new id for a call sent before (was {group.first.change.before}), and this template prints it"
+        change = group.first.change
+        was = f"was {change.before}" if change.before else "had none"
+        more = f"; {change.places - 1:,} more in this request" if change.places > 1 else ""
+        message = f"is a new id for a call sent before ({was}), and this template prints ids{more}"
         yield for_group(rule, facts, group, message, "Keep the ids that came with the calls.")

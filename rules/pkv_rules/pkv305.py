@@ -2,8 +2,8 @@
 
 ## What it does
 
-Reports a request that carries the history of a conversation behind another system prompt or other tools: a summary, a
-title, a compaction.
+Reports a request that carries the history of a conversation behind another system prompt or other tools, while the
+conversation itself goes on under the old ones: a summary, a title, a compaction, a reviewer.
 
 ## Why it matters
 
@@ -43,5 +43,7 @@ FIX = "Keep system prompt, tools and history as they were, and put the side task
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for group in facts.of("auxiliary"):
-        message = f"stands in front of the history of request {group.first.earlier.index + 1}, which had another head"
+        earlier = f"request {group.first.earlier.index + 1}"
+        what = "are other tools than" if group.first.change.path == "tools" else "is another head than"
+        message = f"{what} that of {earlier} in front of the same history, which is computed again"
         yield for_group(rule, facts, group, message, FIX)

@@ -3,7 +3,8 @@
 ## What it does
 
 Reports requests in which the template leaves out reasoning that it printed for an earlier request, most often because
-a new user message came. The client sent the same values.
+a new user message came. The client sent the same values. A note where the reasoning of the last reply was not sent
+back, but would not have been printed either, and for a single request whose next turn would lose it.
 
 ## Why it matters
 
@@ -45,8 +46,15 @@ FIX = "Not the client's doing: use a template that keeps earlier reasoning, or a
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for group in facts.of("reasoning_dropped"):
-        message = f"lost the reasoning that the template printed in request {group.first.earlier.index + 1}"
-        yield for_group(rule, facts, group, message, fix(facts, group.first.earlier), blame="template")
+        sent = any(cause.change.kind == "template" for cause in group.causes)
+        if sent:
+            message = f"lost the reasoning that the template printed in request {group.first.earlier.index + 1}"
+        else:
+            message = "would not show the reasoning that was generated with it, had it been sent back"
+        severity: Severity = SEVERITY if sent else "info"
+        yield for_group(
+            rule, facts, group, message, fix(facts, group.first.earlier), severity=severity, blame="template"
+        )
     for broken in facts.probes.next_turns:
         if broken.nature == "reasoning_dropped":
             message = "is reasoning that the template drops once the user speaks again"

@@ -2,8 +2,8 @@
 
 ## What it does
 
-Reports replies whose reasoning is missing in the next request, where this template would have printed it. Needs the
-generated text of the earlier request (`completion`).
+Reports replies whose reasoning is missing in a later request, where this template would have printed it: reasoning
+that was generated (needs the `completion` of the earlier request), or that was sent back before and is no more.
 
 ## Why it matters
 
@@ -38,9 +38,15 @@ NAME = "reasoning-not-replayed"
 SEVERITY: Severity = "warning"
 SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
 
+FIX = "Send the reasoning back with the message (`reasoning`, `reasoning_content`), in every later request."
+
 
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for group in facts.of("reasoning_not_replayed"):
         message = "came back without the reasoning that was generated with it"
-        yield for_group(rule, facts, group, message, "Send `reasoning_content` back with the message.")
+        yield for_group(rule, facts, group, message, FIX)
+    for group in facts.of("reasoning"):
+        more = f" (and {group.first.change.places - 1:,} more)" if group.first.change.places > 1 else ""
+        message = f"comes without the reasoning that request {group.first.earlier.index + 1} sent with it{more}"
+        yield for_group(rule, facts, group, message, FIX)

@@ -3,7 +3,7 @@
 ## What it does
 
 Reports prompts whose generation prompt (an empty think block, for one) is not printed again when the reply is part of
-the history.
+the history; for a single request, what its next turn would print. A warning for hybrid models.
 
 ## Why it matters
 
@@ -41,11 +41,10 @@ FIX = "Not the client's doing: the template opens replies with text that it does
 
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
+    severity: Severity = "warning" if facts.hybrid else SEVERITY
     for group in facts.of("generation_prompt"):
-        message = "does not repeat the generation prompt of the request before"
-        yield for_group(
-            rule, facts, group, message, FIX, severity="warning" if facts.hybrid else SEVERITY, blame="template"
-        )
+        message = f"does not begin as the prompt of request {group.first.earlier.index + 1} opened it"
+        yield for_group(rule, facts, group, message, FIX, severity=severity, blame="template")
     for broken in facts.probes.next_turns:
         if broken.nature == "generation_prompt":
             message = "will not repeat the generation prompt of this request"

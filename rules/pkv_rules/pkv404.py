@@ -3,7 +3,7 @@
 ## What it does
 
 Reports replies that are in the history, but not as the tokens the model produced: text trimmed, calls written another
-way, tokens split differently. Needs the generated text or ids of the earlier request.
+way, tokens split differently. Needs the generated text or ids of the earlier request. A warning for hybrid models.
 
 ## Why it matters
 
@@ -39,10 +39,17 @@ SEVERITY: Severity = "info"
 SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
 
 FIX = "Send replies back exactly as they were generated."
+FIX_TEMPLATE = "Not the client's doing: the template writes the reply, or the tokenizer splits it, another way."
 
 
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
+    severity: Severity = "warning" if facts.hybrid else SEVERITY
     for group in facts.of("generated"):
-        message = "is not the text that was generated, so the reply is computed again"
-        yield for_group(rule, facts, group, message, FIX, severity="warning" if facts.hybrid else SEVERITY)
+        faithful = all(cause.change.kind == "template" for cause in group.causes)
+        if faithful:
+            message = f"is printed as other tokens than request {group.first.earlier.index + 1} generated"
+            yield for_group(rule, facts, group, message, FIX_TEMPLATE, severity=severity, blame="template")
+        else:
+            message = f"is not the text that request {group.first.earlier.index + 1} generated"
+            yield for_group(rule, facts, group, message, FIX, severity=severity)

@@ -10,6 +10,7 @@ from .causes import Replayed
 from .changes import role, shared_items
 from .nature import Nature
 from .prompt.source import format_path
+from .text_changes import bisect_equal
 from .turns import Turn
 
 CountTokens = Callable[[str], int]
@@ -109,12 +110,19 @@ def known_stretches(path: str, text: str, known: set[str]) -> Iterator[Stretch]:
         yield Stretch(path, start, end, text[start:end])
 
 
+def parting(earlier: str, text: str) -> int:
+    """The first character that differs."""
+    return bisect_equal(min(len(earlier), len(text)), lambda n: earlier[:n] == text[:n])
+
+
 def behind_the_parting(item: Replayed, stretches: Sequence[Stretch], count: CountTokens) -> tuple[list[Stretch], int]:
     """The stretches that the request did not reuse, and their tokens."""
     text = item.turn.prompt.text
     if text is None or sum(len(stretch.text) for stretch in stretches) < LARGE:
         return [], 0
-    lost, tokens, at = [], 0, 0
+    # A text that also stands in the history that is reused counts where it comes again.
+    at = parting(item.reference.turn.prompt.text or "", text) if item.reference else 0
+    lost, tokens = [], 0
     for stretch in stretches:
         place = text.find(stretch.text, at)
         if place < 0:

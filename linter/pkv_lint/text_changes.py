@@ -125,7 +125,7 @@ def stretch_changes(old: Side, new: Side, values: Values) -> Iterator[TextChange
 
 
 def alike(old: str, new: str, values: Values, lone: bool) -> bool:
-    """Whether two lines are versions of one line, by how much of them is the same; `lone`: no other line near changed."""
+    """Whether two lines are versions of one line, by how much of them is the same; `lone`: no line near changed too."""
     if old == new or masked(old, values) == masked(new, values):
         return True
     units = [[unit for unit, _ in units_of(line, values) if not unit.isspace()] for line in (old, new)]

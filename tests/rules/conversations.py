@@ -89,7 +89,7 @@ def single(line: str, place: int = 1, **fields: Any) -> list[Line]:
     return alone({"messages": [{"role": "system", "content": prompt(line, place)}, *history(2)], **fields})
 
 
-def tool(name: str, description: str = "", **properties: Any) -> dict[str, Any]:
+def tool(name: str, description: str = "", /, **properties: Any) -> dict[str, Any]:
     given = properties or {"path": {"type": "string", "description": "Where to look."}, "limit": {"type": "integer"}}
     parameters = {"type": "object", "properties": given, "required": list(given)}
     return {

@@ -90,10 +90,12 @@ def namespace(chat: Mapping[str, Any]) -> tuple[str, str]:
 
 def unread_for(line: TrafficLine, chat: Mapping[str, Any]) -> str | None:
     """The field that makes vLLM skip the lookup (`SamplingParams.skip_reading_prefix_cache`): log probabilities of the
-    prompt, which `echo` asks for too (`to_sampling_params`: as many as `top_logprobs`, 0 by default). Only Chat
-    Completions have them."""
-    if line.request is None or (line.api or api_of(line.request)) != "chat":
+    prompt. `echo` asks for them too, for as many as `top_logprobs` says (0 by default) or, in Completions, `logprobs`
+    (`to_sampling_params`). Other endpoints have none."""
+    api = (line.api or api_of(line.request)) if line.request is not None else ""
+    if api not in ("chat", "completions"):
         return None
     if chat.get("prompt_logprobs") is not None:
         return "prompt_logprobs"
-    return "echo" if chat.get("echo") in (True, "true") else None
+    asked = api == "chat" or chat.get("logprobs") is not None
+    return "echo" if asked and chat.get("echo") in (True, "true") else None

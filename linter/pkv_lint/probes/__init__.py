@@ -66,7 +66,7 @@ class Probes:
     def doubled_bos(self) -> list[Turn]:
         """Requests whose prompt begins with the tokenizer's beginning-of-sequence token twice."""
         token = self._trials.bos
-        return [turn for turn in self._trials.templated if token is not None and list(turn.ids[:2]) == [token, token]]
+        return [turn for turn in self._turns if token is not None and list(turn.ids[:2]) == [token, token]]
 
     @cached_property
     def cache_markers(self) -> list[Spotted]:

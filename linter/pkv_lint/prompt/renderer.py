@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any
 
-from . import anthropic, encoders, responses
+from . import anthropic, completions, encoders, responses
 from .chat_template import ChatTemplate
 from .deployment import Deployment
 from .errors import RenderError
 from .messages import ContentFormat, conversation
-from .origin import COMPUTED, Origin
+from .origin import COMPUTED, Origin, Source
 from .prompt import Prompt
 from .request import ChatRequest, Limits, check_model, forwarded_ids, limits
 from .sampling import check_sampling
@@ -109,7 +109,7 @@ class Renderer:
             )
         if api == "responses":
             return responses.to_chat(dict(request))
-        return request
+        return completions.to_chat(request) if api == "completions" else request
 
     @cached_property
     def _refuses_inline_system(self) -> bool:
@@ -121,8 +121,8 @@ class Renderer:
         """The prompt for a request body as it was sent.
 
         `now` is the naive local time that the template's clock shows (default: the real one); `api` names the endpoint
-        (`chat`, `messages`, `responses`), by default it is told from the shape of the body. Raises RenderError where
-        the server would refuse the request, with the place in the body.
+        (`chat`, `completions`, `messages`, `responses`), by default it is told from the shape of the body. Raises
+        RenderError where the server would refuse the request, with the place in the body.
         """
         now = now or datetime.now()
         if not isinstance(request, Mapping):
@@ -133,6 +133,8 @@ class Renderer:
             encoded = self._encoder.encode_responses(request, now)
             ids, _ = within(encoded.token_ids, limits(responses.limits_of(request), self.deployment))
             return Prompt(None, ids, approximate=self.approximate)
+        if api == "completions":
+            return self._completion(request)
         body = self._body(request, api)
         check_model(body, self.deployment)
         if self._encoder is not None:
@@ -148,12 +150,22 @@ class Renderer:
         text = self._text(prepared, now)
         if self.deployment.stated and api != "responses":
             check_sampling(body)
-        special = prepared.limits.add_special_tokens
-        added = self.tokenizer.added if special else (0, 0)
-        ids, gone = within(self.tokenizer.encode(text, special), prepared.limits, added)
+        return self._tokenised(text, prepared.limits, lambda: self._trace(request, api, body, text, now))
 
-        def trace() -> Sequence[Origin]:
-            return self._trace(request, api, body, text, now)
+    def _completion(self, request: Mapping[str, object]) -> Prompt:
+        body = completions.to_chat(request)
+        check_model(body, self.deployment)
+        prompt, asked = completions.prompt_of(request), limits(body, self.deployment)
+        if isinstance(prompt, array):
+            return Prompt(None, within(prompt, asked)[0], approximate=self.approximate)
+        text, path = prompt
+        if self._tokenizer is None:
+            raise RenderError("text for Completions cannot be tokenised here for this model; send ids", path=path)
+        return self._tokenised(text, asked, lambda: (Origin(0, len(text), Source("value", path)),) if text else ())
+
+    def _tokenised(self, text: str, asked: Limits, trace: Callable[[], Sequence[Origin]]) -> Prompt:
+        special = asked.add_special_tokens
+        ids, gone = within(self.tokenizer.encode(text, special), asked, self.tokenizer.added if special else (0, 0))
 
         def offsets() -> list[tuple[int, int]]:
             spans = self.tokenizer.offsets(text, special)
@@ -256,4 +268,6 @@ def truncation(length: int, limits: Limits, added: tuple[int, int]) -> slice:
 def api_of(request: Mapping[str, object]) -> str:
     if responses.looks_like(request):
         return "responses"
+    if completions.looks_like(request):
+        return "completions"
     return "messages" if anthropic.looks_like(request) else "chat"

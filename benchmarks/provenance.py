@@ -6,7 +6,8 @@ For every vector that a chat template renders: is the traced text the plain one,
 is the origin right? The last is checked independently of how origins are found. One letter of one string in the request
 is changed, the request is rendered plainly, and the characters that changed must be those that were said to come from
 that letter. Where the letter steers the template, so that the prompt gets another length or is refused, nothing can be
-compared (undecided); `role` and `type`, which are there to steer, are left alone. The data are those of the tests (PKV_SHARED, or ../shared next to the repository).
+compared (undecided). Strings that are there to steer (`role`, `type`, the names in `required`) are left alone. The data
+are those of the tests (PKV_SHARED, or ../shared next to the repository).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pkv_lint.prompt.tokenizer import Tokenizer
 
 NOON = datetime(2026, 7, 1, 12, 0)
 SHOWN = 10
+STEERING = ("role", "type")
 
 
 @dataclass
@@ -143,10 +145,11 @@ def check(report: Report, renderer: Renderer, name: str, vector: dict[str, Any],
         return
     if prompt.text is None:
         return
-    begin = time.thread_time()
-    renderer.render(request, now)  # the vocabulary knows the text by now
-    plain = time.thread_time()
     origins = prompt.origins
+    begin = time.thread_time()
+    again = renderer.render(request, now)  # by now the vocabulary knows the text, and the template is compiled
+    plain = time.thread_time()
+    assert again.origins == origins
     report.traced_seconds += time.thread_time() - plain
     report.plain_seconds += plain - begin
     report.rendered += 1
@@ -157,7 +160,7 @@ def check(report: Report, renderer: Renderer, name: str, vector: dict[str, Any],
         report.characters[origin.kind] += origin.end - origin.start
     by_path = said(origins)
     for path, text in strings(request):
-        if path[-1] in ("role", "type"):
+        if path[-1] in STEERING or path[-2:-1] == ("required",):
             continue
         where = format_path(path)
         places_of_letters = [i for i, char in enumerate(text) if char.isascii() and char.isalpha()]

@@ -117,6 +117,7 @@ HOSTILE = {
     "percent width": "{{ '%9999999999d' % 1 }}",
     "percent star": "{{ '%*d' % (9999999999, 1) }}",
     "percent precision": "{{ '%.999999999f' % 1.5 }}",
+    "percent of a mapping": "{{ '%((x))9999999999d' % {'(x)': 1} }}",
     "format filter": "{{ '%9999999999s' | format('x') }}",
     "format width": "{{ '{:9999999999}'.format(1) }}",
     "format width argument": "{{ '{:{}}'.format(1, 9999999999) }}",
@@ -130,6 +131,13 @@ HOSTILE = {
     "batch": "{{ [1] | batch(9999999999, 'x') | list | length }}",
     "slice": "{{ 5 in ([1] | slice(9999999999)) }}",
     "translate": LONG + "{{ ns.x.translate({120: ns.x}) }}",
+    "json separators": LONG + "{{ range(9999) | list | tojson(separators=(ns.x, ns.x)) }}",
+    "replace by name": LONG + "{{ ns.x | replace(old='x', new=ns.x) }}",
+    "bytes": SET + "{% set ns.x = 'x'.encode() %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+    "joined bytes": LONG + "{% set b = ns.x.encode() %}{{ b.join([b] * 99999) | length }}",
+    "arguments": LIST + "{% macro f() %}{{ varargs | length }}{% endmacro %}{% for i in range(999) %}"
+    "{% set x = f(*ns.l) %}{% endfor %}",
+    "counts in one turn": HUGE + "{% set y = ns.x.count('xy') %}" * 1200,
     "join with much": LONG + "{{ ns.x.join(ns.x) }}",
     "join filter with much": LONG + "{{ ns.x | join(ns.x) }}",
     "lipsum": "{{ lipsum(999999999) }}",
@@ -192,6 +200,8 @@ HOSTILE = {
     "format method by map": "{{ '{a.__class__.__mro__}'.format_map({'a': 1}) }}",
     "frame of a generator": "{{ (['a']|map('upper')).gi_frame.f_globals }}",
     "code": "{{ namespace.__init__.__code__.co_consts + 1 }}",
+    "environment of a method": "{{ ''.format.environment.globals + 1 }}{{ ''.format._environment.globals + 1 }}",
+    "class of a method": "{{ ''.format.__class__ + 1 }}",
     "change the request": "{{ messages.append(1) }}",
     "change a message": "{{ messages[0].update(role='x') }}",
     # files
@@ -219,10 +229,10 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_is_stopped(name: str) -> None:
     before = peak_memory()
-    start = time.monotonic()
+    start = time.thread_time()
     with pytest.raises(RenderError) as stopped:
         Template(HOSTILE[name], Limits(seconds=0.5)).render(REQUEST, NOW)
-    assert time.monotonic() - start < 5
+    assert time.thread_time() - start < 5
     assert peak_memory() - before < 1000 * MEGABYTE
     assert stopped.value.from_template
     assert stopped.value.path is None
@@ -245,13 +255,13 @@ def peak_memory() -> int:
 
 def show(name: str) -> None:
     before = peak_memory()
-    start = time.monotonic()
+    start = time.thread_time()
     try:
         outcome = f"RENDERED {Template(HOSTILE[name]).render(REQUEST, NOW)[:60]!r}"
     except RenderError as error:
         outcome = str(error)
     grown = (peak_memory() - before) // MEGABYTE
-    print(f"{name:32} {time.monotonic() - start:5.2f} s {grown:5} MB  {outcome[:120]}", flush=True)
+    print(f"{name:32} {time.thread_time() - start:5.2f} s {grown:5} MB  {outcome[:120]}", flush=True)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,9 @@ LIMITS = Limits()
 _LONGEST_MESSAGE = 4000
 ADDED_FUNCTIONS = frozenset({"raise_exception", "strftime_now"})
 _TRACING_COSTS = 20
-"""How many times the time of a plain render a traced one may take."""
+"""How many times the time of a plain render a traced one may take for each message."""
+_TRACED_ITEM = 8
+"""How many times the memory of a short string a traced one takes."""
 
 if TYPE_CHECKING:
     from pkv_lint.prompt.traced import Traced
@@ -33,14 +36,14 @@ class Template:
         self.source = source
         self.limits = limits
         self._environment = LimitedSandbox(limits)
-        begin = time.monotonic()
+        begin = time.thread_time()
         try:
             if len(source) > limits.source:
                 raise LimitError(f"the chat template has more than {limits.source:,} characters")
             self._template = self._environment.from_string(source)
         except Exception as error:
             raise template_error(error) from error
-        self._compiled_in = time.monotonic() - begin
+        self._compiled_in = time.thread_time() - begin
 
     @cached_property
     def undeclared(self) -> frozenset[str]:
@@ -61,15 +64,14 @@ class Template:
         too much.
         """
         try:
-            return rendered(self._template, variables, Operations(self._meter(variables), now))
+            return rendered(self._template, variables, Operations(self._meter(variables, self.limits), now))
         except Exception as error:
             raise template_error(error) from error
 
-    def _meter(self, variables: Mapping[str, Any], times: int = 1) -> Meter:
+    def _meter(self, variables: Mapping[str, Any], limits: Limits) -> Meter:
         messages = variables.get("messages")
-        extra = self.limits.seconds_per_message * len(messages) if isinstance(messages, list) else 0.0
-        seconds = max(self.limits.seconds - self._compiled_in, self.limits.seconds / 4)
-        return Meter(self.limits, times * (seconds + extra))
+        extra = limits.seconds_per_message * len(messages) if isinstance(messages, list) else 0.0
+        return Meter(limits, max(limits.seconds - self._compiled_in, limits.seconds / 4) + extra)
 
     @cached_property
     def _tracing(self) -> jinja2.Template:
@@ -93,8 +95,13 @@ class Template:
             name: trace(value, Source("template", name)) if type(value) is str else value
             for name, value in variables.items()
         }
+        limits = replace(
+            self.limits,
+            seconds_per_message=_TRACING_COSTS * self.limits.seconds_per_message,
+            items=self.limits.items // _TRACED_ITEM,
+        )
         try:
-            followed = rendered(self._tracing, named, TracingOperations(self._meter(variables, _TRACING_COSTS), now))
+            followed = rendered(self._tracing, named, TracingOperations(self._meter(variables, limits), now))
         except Exception:
             return untraced(text)
         # A text that came out differently would show origins of something that no server sees.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from types import GeneratorType, MethodType
 from typing import Any
 
@@ -13,13 +13,15 @@ from markupsafe import Markup
 
 from pkv_lint.prompt.limits import Meter
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Guard = Callable[[Meter, Any, tuple[Any, ...], dict[str, Any]], None]
 
 _DIGITS = re.compile(r"\d+")
+_WIDTH = re.compile(r"\d+(?=[.\d*hlL]*[diouxXeEfFgGcrsa%])")
+"""A number in a printf template that may be a width or a precision: a conversion follows it."""
 _PIECE = 64
 """Bytes that one small string takes."""
 _TEXT = (str, bytes)
+_COST_OF_CALL = 1000
 
 
 def argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], position: int, name: str, default: Any = None) -> Any:
@@ -63,11 +65,11 @@ def percent(meter: Meter, left: Any, right: Any) -> Any:
 
 
 def widths(meter: Meter, template: Any, values: Any) -> None:
-    """A printf template: each number in it may be a width, and each conversion may print all of the values."""
+    """A printf template pads, and each conversion may print all of the values."""
     if isinstance(template, bytes):
         template = template.decode("latin-1")
     conversions = template.count("%")
-    length = len(template) + widest(template)
+    length = len(template) + total(_WIDTH.findall(template))
     if conversions:
         length += meter.weigh(values) * (conversions if isinstance(values, Mapping) else 1)
     if "*" in template:
@@ -78,7 +80,11 @@ def widths(meter: Meter, template: Any, values: Any) -> None:
 
 def widest(specification: str) -> int:
     """The most characters that the widths in a format specification ask for."""
-    return sum(int(digits[:18]) for digits in _DIGITS.findall(specification))
+    return total(_DIGITS.findall(specification))
+
+
+def total(numbers: Iterable[str]) -> int:
+    return sum(int(digits[:18]) for digits in numbers)
 
 
 def member(meter: Meter, left: Any, right: Any) -> bool:
@@ -212,7 +218,7 @@ def _encoded(meter: Meter, text: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 def _stripped_of_tags(meter: Meter, text: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if isinstance(text, str):
-        meter.steps(len(text) ** 2 // 8)
+        meter.steps(10 * len(text) ** 2)
 
 
 METHODS: Mapping[str, Guard] = {
@@ -238,7 +244,7 @@ def joined(meter: Meter, separator: Any, parts: Any) -> list[Any]:
     items: list[Any] = meter.listed(parts)
     # Markup escapes what it joins, each character to five at most.
     factor = 5 if isinstance(separator, Markup) else 1
-    texts = sum(len(item) for item in items if isinstance(item, str))
+    texts = sum(len(item) for item in items if is_text(item))
     meter.text(factor * texts + len(separator) * len(items))
     return items
 
@@ -247,7 +253,8 @@ def joined(meter: Meter, separator: Any, parts: Any) -> list[Any]:
 
 
 def call(meter: Meter, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The positional arguments for a function, a class or a method of the template engine."""
+    """The positional arguments for a macro, a function, a class or a method of the template engine."""
+    meter.tick(_COST_OF_CALL + 16 * len(args))
     if function is dict or function is Namespace:
         for arg in args:
             if isinstance(arg, (list, tuple)):
@@ -281,7 +288,7 @@ def _pieced(meter: Meter, value: Any, args: tuple[Any, ...], kwargs: dict[str, A
 def _taken_apart(meter: Meter, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """The filter copies the rest of the text for each piece it finds."""
     _printed(meter, value, args, kwargs)
-    meter.steps(meter.weigh(value) ** 2 // 8)
+    meter.steps(10 * meter.weigh(value) ** 2)
 
 
 def _laid_out(meter: Meter, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -308,17 +315,17 @@ def _indented(meter: Meter, value: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _wrapped(meter: Meter, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    _pieced(meter, value, args, kwargs)
+    _printed(meter, value, args, kwargs)
     if isinstance(value, str):
+        meter.steps(len(value) ** 2 // 10)
         ending = argument(args, kwargs, 2, "wrapstring")
         meter.text(len(value) * (1 + (len(ending) if isinstance(ending, str) else 1)))
 
 
 def _substituted(meter: Meter, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     _printed(meter, value, args, kwargs)
-    texts = [arg if isinstance(arg, str) else "" for arg in args]
-    if isinstance(value, str) and len(texts) > 1:
-        _replaced(meter, value, (texts[0], texts[1]), {})
+    old, new = (argument(args, kwargs, i, name, "") for i, name in enumerate(("old", "new")))
+    _replaced(meter, value, (old, new), {})
 
 
 def _listed(meter: Meter, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -48,7 +48,8 @@ class Meter:
     """Watches one render. Every operation that may cost much reports here before or after it is done.
 
     The clock and the memory of the process are looked at after each million units of reported work. So the reports need
-    not be exact: too much only makes it look more often.
+    not be exact: too much only makes it look more often. The clock is that of the thread, so that a busy machine makes
+    no template fail.
     """
 
     __slots__ = ("_deadline", "_due", "_memory", "_seconds", "_spent", "limits")
@@ -57,7 +58,7 @@ class Meter:
         """`seconds` instead of those of the limits."""
         self.limits = limits
         self._seconds = limits.seconds if seconds is None else seconds
-        self._deadline = time.monotonic() + self._seconds
+        self._deadline = time.thread_time() + self._seconds
         self._memory: int | None = None  # read at the first look, which most renders never come to
         self._spent = 0
         self._due = _CHECK_EVERY
@@ -74,7 +75,7 @@ class Meter:
 
     def _look(self) -> None:
         self._due = self._spent + _CHECK_EVERY
-        if time.monotonic() > self._deadline:
+        if time.thread_time() > self._deadline:
             raise LimitError(f"the chat template was stopped: it takes more than {self._seconds:.1f} seconds")
         memory = resident_bytes()
         if self._memory is None:
@@ -116,8 +117,10 @@ class Meter:
             return value
         size = getsizeof(value)
         if size > _SMALL:
-            if isinstance(value, str):
+            if isinstance(value, (str, bytes)):
                 self.text(len(value))
+            elif isinstance(value, (list, tuple)):
+                self.items(len(value))
             elif isinstance(value, int):
                 self.number(8 * size)
             self.tick(size)

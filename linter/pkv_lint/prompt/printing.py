@@ -55,18 +55,25 @@ def json_of(
 def escape_into(builder: Builder, text: str, special: re.Pattern[str], escape: Callable[[str], str]) -> None:
     """Add a text in which `escape` has changed each `special` character."""
     text = traced(text)
-    at = 0
-    for match in special.finditer(text):
-        start = match.start()
-        char = match[0]
-        escaped = escape(char)
-        if escaped == char:
-            continue
-        builder.add(text._cut(at, start))
-        at = start + 1
-        source, offset, _ = text._cut(start, at)._runs[0]
-        builder.add_run(escaped, source, offset, len(escaped) == 1)
-    builder.add(text._cut(at, len(text)))
+    characters = plain(text)
+    escapes: dict[str, str] = {}
+    begin = 0
+    for end, (source, offset, linear) in zip(text._ends, text._runs, strict=True):
+        at = begin
+        for match in special.finditer(characters, begin, end):
+            char = match[0]
+            escaped = escapes.get(char)
+            if escaped is None:
+                escaped = escapes[char] = escape(char)
+            if escaped == char:
+                continue
+            start = match.start()
+            builder.add_run(characters[at:start], source, offset + at - begin if linear else offset, linear)
+            place = offset + start - begin if linear else offset
+            builder.add_run(escaped, source, place, linear and len(escaped) == 1)
+            at = start + 1
+        builder.add_run(characters[at:end], source, offset + at - begin if linear else offset, linear)
+        begin = end
 
 
 class _Printer:

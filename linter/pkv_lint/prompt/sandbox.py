@@ -30,7 +30,6 @@ _COST_OF_NODE = 64
 """Units of work for one node of the syntax tree each time it may run: it makes objects of at most so many bytes that no
 guard sees, and takes about as many nanoseconds."""
 
-_COST_OF_CALL = 1000
 _SUMS_AT_ONCE = 4
 _DICT_ATTRIBUTES = frozenset(dir(dict))
 _MISSING = object()
@@ -76,7 +75,9 @@ class Operations:
     def tojson(self, value: Any, ensure_ascii: bool, indent: Any, separators: Any, sort_keys: bool) -> str:
         if type(value) is Tool and not (ensure_ascii or sort_keys) and indent is None and separators is None:
             return self.meter.made(value._json_text())
-        self.meter.weighed(value)
+        weight = self.meter.weigh(value)
+        if separators is not None:
+            self.meter.text(weight // 8 * self.meter.weigh(separators))
         encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
         if indent is None or isinstance(value, str):
             return self.meter.made(encoder.encode(value))
@@ -257,19 +258,20 @@ class StringFormat:
     """The method `format` or `format_map` of a string: fields are looked up in the sandbox."""
 
     def __init__(self, environment: ImmutableSandboxedEnvironment, template: str, is_map: bool) -> None:
-        self.environment = environment
-        self.template = template
-        self.is_map = is_map
+        # Names that the sandbox hides: templates can hold this object.
+        self._environment = environment
+        self._template = template
+        self._is_map = is_map
 
     @pass_context
     def __call__(self, context: LimitedContext, /, *args: Any, **kwargs: Any) -> str:
-        if self.is_map:
+        if self._is_map:
             if kwargs:
                 raise TypeError("format_map() takes no keyword arguments")
             if len(args) != 1:
                 raise TypeError(f"format_map() takes exactly one argument ({len(args)} given)")
-            return context.operations.format(self.environment, self.template, (), args[0])
-        return context.operations.format(self.environment, self.template, args, kwargs)
+            return context.operations.format(self._environment, self._template, (), args[0])
+        return context.operations.format(self._environment, self._template, args, kwargs)
 
 
 def _formatter(kind: type[SandboxedFormatter], meter: Meter) -> type[SandboxedFormatter]:
@@ -344,19 +346,21 @@ class LimitedSandbox(ImmutableSandboxedEnvironment):
         meter: Meter = context.operations.meter
         kind = type(obj)
         if kind is not BuiltinMethodType and not (kind is MethodType and isinstance(obj.__self__, str)):
-            meter.tick(_COST_OF_CALL)
             if not self.is_safe_callable(obj):
                 raise SecurityError(f"{meter.weighed(obj)!r} is not safely callable")
             return meter.made(context.call(obj, *guards.call(meter, obj, args, kwargs), **kwargs))
         # A method of a built-in value needs nothing of what Context.call does.
         kwargs.pop("_loop_vars", None)
         kwargs.pop("_block_vars", None)
+        owner = obj.__self__
+        if owner.__class__ is str and len(owner) > 4096:
+            meter.tick(len(owner))
         name = obj.__name__
         guard = guards.METHODS.get(name)
         if guard is not None:
-            guard(meter, obj.__self__, args, kwargs)
+            guard(meter, owner, args, kwargs)
         elif name == "join" and len(args) == 1:
-            args = (guards.joined(meter, obj.__self__, args[0]),)
+            args = (guards.joined(meter, owner, args[0]),)
         try:
             return meter.made(obj(*args, **kwargs))
         except StopIteration:

@@ -27,7 +27,8 @@ class Deployment:
     `tool_parser` tells whether a tool call parser is configured, `tool_call_parser` which one when that was said.
     `chat_template` is as given: a file path, a built-in name or the template itself. `num_gpu_blocks_override` counts
     as vLLM does (block 0 is the null block), `kv_cache_memory_bytes` are bytes per GPU. `ignored` holds the flags
-    (and `VLLM_…` variables) that were given but change nothing here.
+    (and `VLLM_…` variables) that were given but change nothing here, `ignored_values` what those with a value were set
+    to.
     """
 
     stated: bool = False
@@ -77,6 +78,7 @@ class Deployment:
     harmony_system_instructions: bool = False
 
     ignored: tuple[str, ...] = ()
+    ignored_values: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_vllm_args(cls, text: str | Sequence[str] | None) -> Deployment:
@@ -333,7 +335,7 @@ class _Line:
     lists: dict[str, list[str]] = field(default_factory=dict)
     switches: dict[str, bool] = field(default_factory=dict)
     nested: dict[str, dict[str, Any]] = field(default_factory=dict)
-    ignored: list[str] = field(default_factory=list)
+    ignored: dict[str, str | None] = field(default_factory=dict)
 
     @classmethod
     def read(cls, words: list[str]) -> _Line:
@@ -357,7 +359,7 @@ class _Line:
             if flag in _VALUES:
                 line.values[flag] = json.dumps(nested)
             else:
-                line._ignore(flag)
+                line.ignored[flag] = json.dumps(nested)
         return line
 
     def _read_command(self, words: list[str]) -> list[str]:
@@ -408,7 +410,7 @@ class _Line:
                 raise InputError(f"{name} needs a value")
             self.lists[name] = found
             if name not in ("--served-model-name", "--lora-modules"):
-                self._ignore(name)
+                self.ignored[name] = " ".join(found)
         elif name in _SWITCHES or name.replace("--no-", "--", 1) in _SWITCHES:
             if value is not None:
                 raise InputError(f"{name} takes no value (use {name} or {_opposite(name)})")
@@ -418,19 +420,15 @@ class _Line:
                 value, at = self._next(name, words, at), at + 1
             self.values[name] = value
         else:
-            self._ignore(name)
             if value is None and not _OTHER_SWITCH.fullmatch(name) and at < len(words) and not _is_flag(words[at]):
-                at += 1
+                value, at = words[at], at + 1
+            self.ignored[name] = value
         return at
 
     def _next(self, flag: str, words: list[str], at: int) -> str:
         if at == len(words) or _is_flag(words[at]):
             raise InputError(f"{flag} needs a value")
         return words[at]
-
-    def _ignore(self, name: str) -> None:
-        if name not in self.ignored:
-            self.ignored.append(name)
 
     def _nest(self, name: str, text: str) -> None:
         """`--flag.key.key value` and `--flag.key+ a,b`, merged as FlexibleArgumentParser does."""
@@ -499,7 +497,7 @@ def _build(line: _Line) -> Deployment:
         names = [found["model"]]
     if names is not None:
         found["served_model_names"] = (*names, *_adapters(line.lists.get("--lora-modules", []), "--lora-modules"))
-    ignored = list(line.ignored)
+    ignored = dict(line.ignored)
     for variable, value in line.variables.items():
         if variable == "VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS":
             if not re.fullmatch(r"\s*[+-]?\d+\s*", value):
@@ -508,5 +506,6 @@ def _build(line: _Line) -> Deployment:
         elif variable in _VARIABLES:
             found[_VARIABLES[variable]] = value
         elif variable.startswith("VLLM_"):
-            ignored.append(variable)
-    return Deployment(**found, ignored=tuple(ignored))
+            ignored[variable] = value
+    given = {name: value for name, value in ignored.items() if value is not None}
+    return Deployment(**found, ignored=tuple(ignored), ignored_values=given)

@@ -15,7 +15,8 @@ from pkv_lint.prompt.source import format_path
 class BlockLine:
     """`index` counts requests from 0, bad lines included; `line` of `file` is 1-based. Lengths are in tokens.
 
-    `runs` are the full blocks of the prompt as ids, run-length coded: first id, last id, first id, last id and so on.
+    `runs` are the full blocks of the prompt as ids, run-length coded: first id, last id, first id, last id and so on;
+    what is consecutive is one run.
     Equal ids at the same place behind equal ids are equal content; a partial block at the end has no id. None: nothing
     is known of the content. `output_length` None: not said.
     """
@@ -78,8 +79,11 @@ def runs_of_pairs(pairs: Any, path: tuple[str | int, ...], base: int = 0) -> arr
                 raise ValueError
         except (TypeError, ValueError):
             raise InputError("is not a pair [first, last] of block ids", path=format_path((*path, at))) from None
-        runs.append(base + first)
-        runs.append(base + last)
+        if runs and runs[-1] + 1 == base + first:
+            runs[-1] = base + last
+        else:
+            runs.append(base + first)
+            runs.append(base + last)
     return runs
 
 

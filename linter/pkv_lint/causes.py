@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from .changes import Change, ChangeKind, Chat, equalised, head_changes, role, text_of
 from .comparison import compare, compare_heads, merged
 from .nature import Nature, nature_of
+from .probes.next_turn import common_text, told, value_from
 from .prompt.errors import RenderError
 from .prompt.prefix_tree import PrefixTree, common_prefix
 from .prompt.prompt import Prompt
@@ -299,7 +300,19 @@ class Attribution:
             then, now = self.render(chats[0], self.earlier), self.render(chats[1], self.turn)
             if then is not None and now is not None and common_prefix(then.token_ids, now.token_ids) > token:
                 return "messages[0].content" if name == "system" else name
-        return None
+        return self.moved_text()
+
+    def moved_text(self) -> str | None:
+        """The same, told by what stands at the break: some templates print a frame even without tools."""
+        then, now = self.render(self.earlier.chat, self.earlier), self.rendered(self.undone)
+        if then is None or now is None or then.text is None or now.text is None:
+            return None
+        start = common_text(then.text, now.text)
+        value = value_from(then, start)
+        if value is None or value == value_from(now, start):
+            return None
+        nature, path = told(self.earlier.chat, value, None)
+        return path if nature == "moved" else None
 
     def reply(self, prompt: Prompt) -> Iterator[Cause]:
         """The earlier prompt is there up to the opening of the reply; whether the reply is as well."""

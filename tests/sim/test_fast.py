@@ -20,6 +20,7 @@ from pkv_sim.fast.prefix_tree import BlockRequest
 from pkv_sim.fast.recorded import RecordedReplay
 from pkv_sim.fast.token_tree import TokenTree
 from pkv_sim.hashing import BlockHasher
+from pkv_sim.profile import DEFAULT_PROFILE, Profile
 from pkv_sim.request import Request
 
 
@@ -41,11 +42,11 @@ class Call:
 class Exact:
     """The exact core with requests admitted whole: blocks for all tokens at once, or token by token as vLLM does."""
 
-    def __init__(self, num_gpu_blocks: int, block_size: int) -> None:
+    def __init__(self, num_gpu_blocks: int, block_size: int, profile: Profile = DEFAULT_PROFILE) -> None:
         self.block_size = block_size
         self.usable = num_gpu_blocks - 1
         group = CacheGroupSpec("full_attention", block_size)
-        self.manager = KVCacheManager(num_gpu_blocks, [group], max_model_len=1 << 20)
+        self.manager = KVCacheManager(num_gpu_blocks, [group], max_model_len=1 << 20, profile=profile)
         self.hasher = BlockHasher(block_size, "sha256_cbor", seed="0")
         self.number = 0
 
@@ -91,6 +92,7 @@ def cached(cache: FastCache) -> tuple[int, int]:
 
 
 TOKENS = st.integers(0, 1)
+PROFILES = st.sampled_from([DEFAULT_PROFILE, Profile.for_version("0.22.0")])
 SALTS = st.sampled_from([None, None, None, "a"])
 
 
@@ -115,11 +117,11 @@ def traffics(draw: st.DrawFn, overlapping: bool = False) -> tuple[int, int, list
 
 
 @settings(max_examples=150, deadline=None)
-@given(traffics())
-def test_sequential_equals_the_exact_core(traffic: tuple[int, int, list[Call]]) -> None:
+@given(traffics(), PROFILES)
+def test_sequential_equals_the_exact_core(traffic: tuple[int, int, list[Call]], profile: Profile) -> None:
     block_size, num_gpu_blocks, calls = traffic
     tree = TokenTree(block_size)
-    exact, fast = Exact(num_gpu_blocks, block_size), FastCache(tree, num_gpu_blocks)
+    exact, fast = Exact(num_gpu_blocks, block_size, profile), FastCache(tree, num_gpu_blocks, profile=profile)
     for call in calls:
         assert fast.replay([call.in_blocks(tree)]) == [exact.run(call)]
         assert cached(fast) == exact.cached
@@ -169,11 +171,11 @@ def exact_recorded(exact: Exact, calls: Sequence[Call]) -> tuple[list[int | None
 
 
 @settings(max_examples=150, deadline=None)
-@given(traffics(overlapping=True))
-def test_recorded_equals_the_exact_core(traffic: tuple[int, int, list[Call]]) -> None:
+@given(traffics(overlapping=True), PROFILES)
+def test_recorded_equals_the_exact_core(traffic: tuple[int, int, list[Call]], profile: Profile) -> None:
     block_size, num_gpu_blocks, calls = traffic
     tree = TokenTree(block_size)
-    exact, fast = Exact(num_gpu_blocks, block_size), FastCache(tree, num_gpu_blocks)
+    exact, fast = Exact(num_gpu_blocks, block_size, profile), FastCache(tree, num_gpu_blocks, profile=profile)
     replay = RecordedReplay(fast)
     for call in calls:
         replay.add(call.in_blocks(tree), call.start, call.start + call.duration)
@@ -195,6 +197,8 @@ def load(shared: Path, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name",
     [
+        "legacy_022_trace_manager_overlap_random",
+        "legacy_022_trace_manager_sequential_small",
         "trace_manager_overlap_duplicates",
         "trace_manager_overlap_random",
         "trace_manager_sequential_large",
@@ -204,7 +208,7 @@ def load(shared: Path, name: str) -> dict[str, Any]:
 def test_manager_trace(shared: Path, name: str) -> None:
     trace = load(shared, name)
     tree = TokenTree(trace["block_size"])
-    cache = FastCache(tree, trace["num_gpu_blocks"])
+    cache = FastCache(tree, trace["num_gpu_blocks"], profile=Profile.for_version(trace["vllm_version"]))
     leases: dict[str, Lease] = {}
     tokens: dict[str, tuple[list[int], list[int]]] = {}
     for op in trace["ops"]:

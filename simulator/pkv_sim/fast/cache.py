@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pkv_lint.prompt.errors import InputError
 from pkv_sim.fast.prefix_tree import BlockRequest, PrefixTree
 from pkv_sim.fast.stretch_pool import StretchPool
 from pkv_sim.fast.stretches import Copy
@@ -31,14 +30,8 @@ class FastCache(StretchPool):
     """
 
     def __init__(self, tree: PrefixTree, num_gpu_blocks: int | None, *, profile: Profile = DEFAULT_PROFILE) -> None:
-        """`num_gpu_blocks` counts the null block, as vLLM's option does; None is a cache without bounds.
-
-        Raises InputError for releases that evict in another order.
-        """
-        if not profile.unhashed_first:
-            version = ".".join(map(str, profile.version))
-            raise InputError(f"the fast replay knows the eviction order since vLLM 0.24, not that of {version}")
-        super().__init__(tree, num_gpu_blocks)
+        """`num_gpu_blocks` counts the null block, as vLLM's option does; None is a cache without bounds."""
+        super().__init__(tree, num_gpu_blocks, unhashed_first=profile.unhashed_first)
         self.stats = PrefixCacheStats()
         self.num_refused = 0
 
@@ -49,7 +42,7 @@ class FastCache(StretchPool):
         """
         if self.num_free_blocks != self.num_usable_blocks:
             raise ValueError("requests are running")
-        known, queue, parents, starts = self._stretches, self._queue, self.tree.parents, self.tree.starts
+        known, parents, starts = self._stretches, self.tree.parents, self.tree.starts
         block_size, record = self.tree.block_size, self.stats.record
         cached_tokens: list[int | None] = []
         for request in requests:
@@ -85,20 +78,17 @@ class FastCache(StretchPool):
                     stretches[:index] = (depth, now)
                 depth = starts[segment]
                 segment = parents[segment]
-            blank = self._num_blank - (num_blocks - hit)
-            if blank < 0:
-                self._evict(-blank)
-                blank = 0
-            self._num_blank = blank + num_blocks - full
-            if full:
-                segment, depth = last, full
-                while depth > hit:
-                    known[segment] = [depth, now]
-                    depth = starts[segment]
-                    segment = parents[segment]
-                queue.append(last)
-                self._now = now + 1
-                self.num_cached_hashes += full - hit
+            self._num_blank -= num_blocks - hit
+            if self._num_blank < 0:
+                lacking, self._num_blank = -self._num_blank, 0
+                self._evict(lacking)
+            segment, depth = last, full
+            while depth > hit:
+                known[segment] = [depth, now]
+                depth = starts[segment]
+                segment = parents[segment]
+            self.num_cached_hashes += full - hit
+            self._close(last, num_blocks - full)
             hit *= block_size
             cached_tokens.append(hit)
             record(num_prompt_tokens, hit, preempted=False)
@@ -135,12 +125,9 @@ class FastCache(StretchPool):
     def finish(self, lease: Lease) -> None:
         """Makes all of a request findable and lets go of its blocks."""
         request = lease.request
-        self._register_up_to(lease, request.full_blocks)
-        unhashed = request.num_blocks - request.full_blocks
-        self._num_blank += unhashed
-        self.num_free_blocks += unhashed
-        if request.full_blocks:
-            self._release(request.segment, request.full_blocks, lease.copies)
+        full = request.full_blocks
+        self._register_up_to(lease, full)
+        self._release(request.segment, full, lease.copies, request.num_blocks - full)
 
     def _register_up_to(self, lease: Lease, depth: int) -> None:
         lease.copies += self._register(lease.request.segment, lease.num_registered, depth)

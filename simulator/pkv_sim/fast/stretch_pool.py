@@ -17,10 +17,10 @@ class StretchPool:
     So a few stretches for each segment of the tree say it all. Blocks become free in the order in which their requests
     end, those of one request from the last to the first. The queue has the segment in which each request ended: what
     has been used again since is told by its newer state. Free blocks without a hash need only be counted, as they are
-    taken first of all.
+    taken first of all, or in older releases first of their request.
     """
 
-    def __init__(self, tree: PrefixTree, num_gpu_blocks: int | None) -> None:
+    def __init__(self, tree: PrefixTree, num_gpu_blocks: int | None, *, unhashed_first: bool) -> None:
         """`num_gpu_blocks` counts the null block, as vLLM's option does; None is a cache without bounds."""
         if num_gpu_blocks is not None and num_gpu_blocks < 1:
             raise ValueError("a block pool needs at least the null block")
@@ -28,8 +28,11 @@ class StretchPool:
         self.num_usable_blocks = _UNBOUNDED if num_gpu_blocks is None else num_gpu_blocks - 1
         self.num_free_blocks = self.num_usable_blocks
         self.num_cached_hashes = 0
-        # Of the free blocks, those without a hash.
+        self._unhashed_first = unhashed_first
+        # Of the free blocks, those without a hash that are taken first.
         self._num_blank = self.num_usable_blocks
+        # Those that are taken with their request, by its time.
+        self._late_blank: dict[int, int] = {}
         self._stretches: dict[int, list[int]] = {}
         # By segment, in the order in which they got their hashes.
         self._copies: dict[int, list[Copy]] = {}
@@ -50,6 +53,7 @@ class StretchPool:
         self._stretches.clear()
         self._copies.clear()
         self._queue.clear()
+        self._late_blank.clear()
         self._front = self._now
         self._num_blank = self.num_usable_blocks
         self.num_cached_hashes = 0
@@ -124,8 +128,9 @@ class StretchPool:
                     stretches += (end, -1)
         return made
 
-    def _release(self, segment: int, depth: int, copies: list[Copy]) -> None:
-        """Uses the first `depth` blocks of a chain once less, where a request has a copy the copy."""
+    def _release(self, segment: int, depth: int, copies: list[Copy], num_unhashed: int) -> None:
+        """Lets go of the blocks of a request: the first `depth` ones of its chain, or its copies where it has such, and
+        those without a hash."""
         now = self._now
         for hop, low, end in self._hops(segment, depth):
             stretches = self._stretches[hop]
@@ -143,37 +148,57 @@ class StretchPool:
         for copy in copies:
             copy.state = now
             self.num_free_blocks += copy.num_blocks
+        self.num_free_blocks += num_unhashed
+        self._close(segment, num_unhashed)
+
+    def _close(self, segment: int, num_unhashed: int) -> None:
+        """Queues the blocks that have become free now, on the way to `segment` and without a hash."""
+        if self._unhashed_first:
+            self._num_blank += num_unhashed
+        elif num_unhashed:
+            self._late_blank[self._now] = num_unhashed
         self._queue.append(segment)
         self._now += 1
 
     def _evict(self, count: int) -> None:
         """Takes their hashes from the `count` free blocks that come first."""
-        known, copies, queue = self._stretches, self._copies, self._queue
+        known, copies, queue, late_blank = self._stretches, self._copies, self._queue, self._late_blank
         parents, starts = self.tree.parents, self.tree.starts
         when = self._front
         while True:
             segment = queue[0]
-            while segment >= 0:
+            if when in late_blank:
+                taken = min(count, late_blank[when])
+                count -= taken
+                late_blank[when] -= taken
+                if not late_blank[when]:
+                    del late_blank[when]
+            while count and segment >= 0:
                 if segment in copies:
                     count -= self._evict_among_copies(segment, when, count)
-                elif (stretches := known.get(segment)) is not None and stretches[-1] == when:
-                    # Without copies about, deeper blocks of a segment are never newer.
-                    low = stretches[-4] if len(stretches) > 2 else starts[segment]
-                    taken = stretches[-2] - low
-                    if taken > count:
-                        taken = count
-                        stretches[-2] -= count
-                    elif len(stretches) > 2:
-                        del stretches[-2:]
-                    else:
-                        del known[segment]
-                    self.num_cached_hashes -= taken
-                    count -= taken
-                if not count:
-                    queue[0] = segment
-                    self._front = when
-                    return
+                elif (stretches := known.get(segment)) is not None:
+                    # Without copies deeper blocks are never newer, neither in a segment nor along a chain.
+                    if stretches[-1] == when:
+                        low = stretches[-4] if len(stretches) > 2 else starts[segment]
+                        taken = stretches[-2] - low
+                        if taken > count:
+                            taken = count
+                            stretches[-2] -= count
+                        elif len(stretches) > 2:
+                            del stretches[-2:]
+                        else:
+                            del known[segment]
+                        self.num_cached_hashes -= taken
+                        count -= taken
+                        if not count:
+                            break
+                    elif not copies:
+                        break
                 segment = parents[segment]
+            if not count:
+                queue[0] = segment
+                self._front = when
+                return
             queue.popleft()
             when += 1
 
@@ -244,7 +269,8 @@ class StretchPool:
                     free_since.setdefault(copy.state, set()).add(segment)
                 else:
                     num_held += copy.num_blocks
-        assert self._num_blank >= 0 and num_free + self._num_blank == self.num_free_blocks
+        assert self._num_blank >= 0 and min(self._late_blank.values(), default=1) > 0
+        assert num_free + self._num_blank + sum(self._late_blank.values()) == self.num_free_blocks
         assert num_held + self.num_free_blocks <= self.num_usable_blocks
         assert self._front + len(self._queue) == self._now
         for when, segment in enumerate(self._queue, self._front):

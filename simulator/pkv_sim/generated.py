@@ -1,39 +1,99 @@
-"""What of the generated tokens counts: nothing, the room that they take, or their text as well."""
+"""What of the generated tokens is cached: nothing, the room that they take, or their text as well."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from pkv_lint.prompt.formats import number_of_blocks
+from pkv_sim.runs import cut, num_shared, pairs
 from pkv_sim.workload import TrafficRequest
 
-Generated = Literal["none", "counted", "text", "next-turn"]
+Generated = Literal["recorded", "none", "counted", "text"]
+MODES: tuple[Generated, ...] = ("recorded", "none", "counted", "text")
 
-MODES: tuple[Generated, ...] = ("none", "counted", "text", "next-turn")
+LOOK_AHEAD = 8
+"""Later requests of a session among which the next turn is looked for."""
 
 
 def with_generated(requests: Sequence[TrafficRequest], mode: Generated, block_size: int) -> list[TrafficRequest]:
-    """The requests with what is to be cached of their replies.
+    """The requests with what is cached of their replies.
 
-    `none`: nothing. `counted`: as many blocks as the reply filled, which nobody reuses. `text`: where the reply itself
-    is recorded it can be reused; others count for nothing. `next-turn`: where it is not recorded but its length is, it
-    is taken from the next request that begins with this one's whole prompt; where there is none it is counted.
+    `recorded`: the text where it is recorded, nothing elsewhere. `none`: nothing. `counted`: as many blocks as a reply
+    of the recorded length fills, which nobody reuses. `text`: the text where it is recorded; where only its length is,
+    the text is what follows this prompt in the next turn, the next request that begins with it; without one it is
+    counted.
     """
     if mode == "none":
-        return [_without(request) for request in requests]
+        return [_forgotten(request) for request in requests]
     if mode == "counted":
-        return [replace(request, generated=None, generated_runs=None) for request in requests]
-    if mode == "text":
-        return [request if request.generated is not None else _without(request) for request in requests]
-    return list(_from_next_turns(requests, block_size))
+        return [replace(request, generated=None) if request.generated else request for request in requests]
+    if mode == "recorded":
+        return [request if request.generated else _forgotten(request) for request in requests]
+    return [
+        request if later is None or request.generated else _continued(request, later, block_size)
+        for request, later in zip(requests, _next_turns(requests), strict=True)
+    ]
 
 
-def _without(request: TrafficRequest) -> TrafficRequest:
-    if request.generated is None and request.num_generated_tokens is None:
+def _forgotten(request: TrafficRequest) -> TrafficRequest:
+    if request.num_generated_tokens is None:
         return request
-    return replace(request, generated=None, generated_runs=None, num_generated_tokens=None)
+    return replace(request, generated=None, num_generated_tokens=None)
 
 
-def _from_next_turns(requests: Sequence[TrafficRequest], block_size: int) -> Iterable[TrafficRequest]:
-    raise NotImplementedError
+def _next_turns(requests: Sequence[TrafficRequest]) -> Iterator[TrafficRequest | None]:
+    """For each request the next one that begins with its whole prompt.
+
+    Without a session, block ids are taken for hashes of all in front of them, as they are in traces that have no
+    sessions; requests known by their tokens have no next turn then.
+    """
+    by_session: dict[str, list[int]] = {}
+    for at, request in enumerate(requests):
+        if request.session_id is not None:
+            by_session.setdefault(request.session_id, []).append(at)
+    place = {at: number for members in by_session.values() for number, at in enumerate(members)}
+    following = _next_uses(requests)
+    for at, request in enumerate(requests):
+        if request.session_id is not None:
+            number = place[at]
+            later = by_session[request.session_id][number + 1 : number + 1 + LOOK_AHEAD]
+        else:
+            later = [following[at]] if at in following else []
+        yield next((requests[other] for other in later if _begins_with(requests[other], request)), None)
+
+
+def _next_uses(requests: Sequence[TrafficRequest]) -> dict[int, int]:
+    """For requests without a session the next one that has the last full block of their prompts."""
+    found: dict[int, int] = {}
+    users: dict[int, int] = {}
+    for at in range(len(requests) - 1, -1, -1):
+        request = requests[at]
+        if request.session_id is None and request.runs:
+            if (later := users.get(request.runs[-1])) is not None:
+                found[at] = later
+            for first, last in pairs(request.runs):
+                users.update(dict.fromkeys(range(first, last + 1), at))
+    return found
+
+
+def _begins_with(later: TrafficRequest, request: TrafficRequest) -> bool:
+    if request.namespace != later.namespace or request.num_prompt_tokens > later.num_prompt_tokens:
+        return False
+    if request.ids is not None and later.ids is not None:
+        return later.ids[: len(request.ids)] == request.ids
+    assert request.runs is not None and later.runs is not None
+    return len(request.runs) > 0 and num_shared(request.runs, later.runs) == number_of_blocks(request.runs)
+
+
+def _continued(request: TrafficRequest, later: TrafficRequest, block_size: int) -> TrafficRequest:
+    """With what follows the prompt in a later one as its reply, as far as the reply is as long."""
+    kept = (request.num_generated_tokens or 0) - 1
+    end = request.num_prompt_tokens + kept
+    if kept < 1 or end > later.num_prompt_tokens:
+        return request
+    if later.ids is not None:
+        return replace(request, generated=later.ids[request.num_prompt_tokens : end])
+    assert later.runs is not None
+    return replace(request, generated_runs=cut(later.runs, request.num_prompt_tokens // block_size, end // block_size))

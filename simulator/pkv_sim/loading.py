@@ -9,6 +9,7 @@ from datetime import UTC, datetime, tzinfo
 
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.formats import BlockLine, Traffic, read_traffic
+from pkv_lint.prompt.model_config import DEFAULT_BLOCK_SIZE
 from pkv_lint.prompt.renderer import Renderer
 from pkv_lint.prompt.streams import Source, name_of
 from pkv_lint.prompt.traffic import TrafficLine
@@ -23,7 +24,7 @@ Progress = Callable[[Iterable[Item]], Iterable[Item]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a file is read: `block_size` as stated (tokens; None: what the format or the deployment says), `subagents`
+    """How a file is read: `block_size` as stated (tokens; None: what the format says, else vLLM's default), `subagents`
     whether nested agents of sessions count, `causes` whether the linter is asked why prompts diverge, `zone` the
     server's time zone, `progress` what the lines are passed through."""
 
@@ -34,7 +35,7 @@ class Reading:
     progress: Progress = field(default=iter)
 
 
-def load_workload(source: Source, renderer: Renderer, default_block_size: int, reading: Reading) -> Workload:
+def load_workload(source: Source, renderer: Renderer, reading: Reading) -> Workload:
     """The requests of a file (`-` is stdin) or of a binary stream, in their order of arrival.
 
     Raises InputError for what cannot be read, and for a file without a request that the server would serve.
@@ -43,7 +44,7 @@ def load_workload(source: Source, renderer: Renderer, default_block_size: int, r
     traffic = read_traffic(
         source, name=name, zone=reading.zone, block_size=reading.block_size, subagents=reading.subagents
     )
-    loader = _Loader(name, traffic, renderer, traffic.block_size or reading.block_size or default_block_size)
+    loader = _Loader(name, traffic, renderer, traffic.block_size or reading.block_size or DEFAULT_BLOCK_SIZE)
     if traffic.format in ("mooncake", "weka", "azure", "burstgpt"):
         loader.blocks(reading.progress(traffic.items))
     else:

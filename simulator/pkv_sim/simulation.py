@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol
 
 from pkv_lint.prompt.errors import InputError
 from pkv_sim.elsewhere import CountingCache, FindingTokenTree, Namespaces
-from pkv_sim.fast.cache import Lease
+from pkv_sim.fast.cache import FastCache, Lease
 from pkv_sim.fast.prefix_tree import BlockRequest, PrefixTree
 from pkv_sim.fast.recorded import RecordedReplay
 from pkv_sim.fast.run_tree import BlockRunTree
 from pkv_sim.generated import Generated, with_generated
 from pkv_sim.misses import Misses, misses_of, total
 from pkv_sim.profile import DEFAULT_PROFILE, Profile
+from pkv_sim.runs import pairs
 from pkv_sim.seen import Seen, SeenBlocks, SeenTokens
-from pkv_sim.workload import Blame, Refused, TrafficRequest, Workload, pairs
+from pkv_sim.workload import Blame, Refused, TrafficRequest, Workload
 
 Schedule = Literal["sequential", "recorded"]
+Progress = Callable[[Sequence[BlockRequest]], Iterable[BlockRequest]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,7 @@ class Settings:
 
     num_gpu_blocks: int | None = None
     schedule: Schedule = "sequential"
-    generated: Generated = "text"
+    generated: Generated = "recorded"
     profile: Profile = DEFAULT_PROFILE
 
 
@@ -98,35 +100,41 @@ def share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def simulate(workload: Workload, settings: Settings) -> Simulation:
-    """Serve the requests of a workload in their order.
+def simulate(workload: Workload, settings: Settings, progress: Progress = iter) -> Simulation:
+    """Serve the requests of a workload in their order. `progress` is what they are passed through meanwhile.
 
     Raises InputError for a schedule that the workload lacks the times for.
     """
-    block_size = workload.block_size
-    requests = with_generated(workload.requests, settings.generated, block_size)
-    watch = _Watch(requests, block_size, settings)
-    waits = None
-    if settings.schedule == "recorded":
-        waits = _recorded(watch)
-    else:
-        _sequential(watch)
+    requests = with_generated(workload.requests, settings.generated, workload.block_size)
+    watch = _Watch(requests, workload.block_size, settings)
+    hits, waits = _run(watch.cache, requests, progress(watch.in_blocks), settings.schedule)
     blames = workload.blames or {}
     served: list[Served] = []
     refused = list(workload.refused)
-    for request, outcome in zip(requests, watch.outcomes, strict=True):
-        if outcome is None:
+    for request, hit, misses in zip(requests, hits, watch.misses, strict=True):
+        if hit is None or misses is None:
             reason = f"needs more than the {watch.cache.num_usable_blocks:,} usable blocks of the cache"
             refused.append(Refused(request.index, request.file, request.line, reason))
         else:
-            hit, misses = outcome
             served.append(Served(request, hit, misses, tuple(_within(blames.get(request.index, ()), misses))))
     refused.sort(key=lambda item: item.index)
     return Simulation(workload, settings, tuple(served), tuple(refused), waits)
 
 
+def cached_tokens(workload: Workload, settings: Settings) -> list[int | None]:
+    """Only what each request hits, in tokens; None for one that is larger than the cache. Raises as `simulate`."""
+    requests = with_generated(workload.requests, settings.generated, workload.block_size)
+    tree, in_blocks = in_blocks_of(requests, workload.block_size)
+    cache = FastCache(tree, settings.num_gpu_blocks, profile=settings.profile)
+    if settings.schedule == "sequential":
+        return cache.replay(in_blocks)
+    return _run(cache, requests, in_blocks, settings.schedule)[0]
+
+
 def _within(blames: Sequence[Blame], misses: Misses) -> Iterator[Blame]:
     """What of the blames can be true: no more tokens than were missed for their reason."""
+    if not blames:
+        return
     left = misses._asdict()
     for blame in blames:
         tokens = min(blame.tokens, left[blame.reason])
@@ -135,28 +143,32 @@ def _within(blames: Sequence[Blame], misses: Misses) -> Iterator[Blame]:
             yield Blame(blame.code, blame.name, blame.path, blame.reason, tokens)
 
 
-def _sequential(watch: _Watch) -> None:
-    """One request after the other."""
-    for request in watch.in_blocks:
-        if request.num_blocks <= watch.cache.num_usable_blocks:
-            lease = watch.cache.admit(request)
-            assert lease is not None
-            watch.cache.finish(lease)
-
-
-def _recorded(watch: _Watch) -> Waits:
-    """Requests from their recorded start to their recorded end."""
-    replay = RecordedReplay(watch.cache)
-    for request, in_blocks in zip(watch.requests, watch.in_blocks, strict=True):
+def _run(
+    cache: FastCache, requests: Sequence[TrafficRequest], in_blocks: Iterable[BlockRequest], schedule: Schedule
+) -> tuple[list[int | None], Waits | None]:
+    """The cached tokens of each request, None for what is larger than the cache."""
+    if schedule == "sequential":
+        return [_served_alone(cache, request) for request in in_blocks], None
+    replay = RecordedReplay(cache)
+    for request, blocks in zip(requests, in_blocks, strict=True):
         if request.start is None:
             message = "has no timestamp, which --schedule recorded needs"
             raise InputError(message, file=request.file, line=request.line)
         end = request.start if request.end is None else request.end
         if end < request.start:
             raise InputError("ends before it starts", file=request.file, line=request.line)
-        replay.add(in_blocks, request.start, end)
+        replay.add(blocks, request.start, end)
     replay.finish()
-    return Waits(replay.num_waited, replay.time_waited)
+    return replay.cached_tokens, Waits(replay.num_waited, replay.time_waited)
+
+
+def _served_alone(cache: FastCache, request: BlockRequest) -> int | None:
+    if request.num_blocks > cache.num_usable_blocks:
+        return None
+    lease = cache.admit(request)
+    assert lease is not None, "nobody else uses blocks"
+    cache.finish(lease)
+    return lease.num_hit * cache.tree.block_size
 
 
 class _Watcher(Protocol):
@@ -168,7 +180,7 @@ class _Watcher(Protocol):
 
 
 class _WatchedCache(CountingCache):
-    """Tells a watcher whenever a request is admitted and when it ends."""
+    """Tells a watcher when a request asks to be admitted, when it is, and when it ends."""
 
     def __init__(self, tree: PrefixTree, settings: Settings, watcher: _Watcher) -> None:
         super().__init__(tree, settings.num_gpu_blocks, profile=settings.profile)
@@ -187,30 +199,25 @@ class _WatchedCache(CountingCache):
 
 
 class _Watch:
-    """A cache, and what it and the requests before say about each request. `outcomes` are cached tokens and misses;
-    None for what is larger than the cache."""
+    """A cache, and why its requests missed: `misses`, None for what was not served."""
 
     def __init__(self, requests: Sequence[TrafficRequest], block_size: int, settings: Settings) -> None:
         self.requests = requests
-        self.outcomes: list[tuple[int, Misses] | None] = [None] * len(requests)
+        self.misses: list[Misses | None] = [None] * len(requests)
+        tree, self.in_blocks = in_blocks_of(requests, block_size)
+        self.cache = _WatchedCache(tree, settings, self)
+        self._index = {id(request): index for index, request in enumerate(self.in_blocks)}
         self._block_size = block_size
         self._bounded = settings.num_gpu_blocks is not None
-        self._seen: Seen
-        self._namespaces: Namespaces | None = None
-        if not requests or requests[0].ids is not None:
-            tokens = FindingTokenTree(block_size)
-            self._seen = SeenTokens(block_size)
-            self.cache = _WatchedCache(tokens, settings, self)
-            self.in_blocks = [by_tokens(request, tokens) for request in requests]
-            if self._bounded and len({request.namespace for request in requests}) > 1:
-                self._namespaces = Namespaces(tokens, self.cache)
-        else:
-            runs = BlockRunTree(block_size)
-            self._seen = SeenBlocks(block_size)
-            self.cache = _WatchedCache(runs, settings, self)
-            self.in_blocks = [by_runs(request, runs) for request in requests]
-        self._index = {id(request): index for index, request in enumerate(self.in_blocks)}
         self._elsewhere = 0
+        self._namespaces: Namespaces | None = None
+        self._seen: Seen
+        if isinstance(tree, FindingTokenTree):
+            self._seen = SeenTokens(block_size)
+            if self._bounded and len({request.namespace for request in requests}) > 1:
+                self._namespaces = Namespaces(tree, self.cache)
+        else:
+            self._seen = SeenBlocks(block_size)
 
     def arrives(self, request: BlockRequest) -> None:
         if self._namespaces is not None:
@@ -225,7 +232,7 @@ class _Watch:
         elif not self._bounded:
             self._elsewhere = shared.any if shared.any > shared.namespace else 0
         reads = asked.reads_cache
-        misses = misses_of(
+        self.misses[index] = misses_of(
             asked.num_prompt_tokens,
             self._block_size,
             hit=num_hit,
@@ -233,7 +240,6 @@ class _Watch:
             diverges=shared.diverges if reads else shared.touched,
             other_namespace=self._elsewhere if reads else 0,
         )
-        self.outcomes[index] = (num_hit * self._block_size, misses)
 
     def finished(self, request: BlockRequest) -> None:
         asked = self.requests[self._index[id(request)]]
@@ -242,8 +248,18 @@ class _Watch:
             self._namespaces.use(asked)
 
 
-def by_tokens(request: TrafficRequest, tree: FindingTokenTree) -> BlockRequest:
-    """A request known by its token ids, in blocks."""
+def in_blocks_of(
+    requests: Sequence[TrafficRequest], block_size: int
+) -> tuple[FindingTokenTree | BlockRunTree, list[BlockRequest]]:
+    """Requests as the fast core takes them, and the tree that they are in."""
+    if requests and requests[0].ids is None:
+        runs = BlockRunTree(block_size)
+        return runs, [_by_runs(request, runs) for request in requests]
+    tokens = FindingTokenTree(block_size)
+    return tokens, [_by_tokens(request, tokens) for request in requests]
+
+
+def _by_tokens(request: TrafficRequest, tree: FindingTokenTree) -> BlockRequest:
     assert request.ids is not None
     # The last sampled token has no KV, so any will do.
     output = request.generated + array("i", [0]) if request.generated else ()
@@ -253,8 +269,7 @@ def by_tokens(request: TrafficRequest, tree: FindingTokenTree) -> BlockRequest:
     return made if request.reads_cache else made._replace(max_hit=0)
 
 
-def by_runs(request: TrafficRequest, tree: BlockRunTree) -> BlockRequest:
-    """A request known by the ids of its blocks."""
+def _by_runs(request: TrafficRequest, tree: BlockRunTree) -> BlockRequest:
     assert request.runs is not None
     prompt, generated = request.num_prompt_tokens, request.num_generated_tokens or 0
     if not request.generated_runs:

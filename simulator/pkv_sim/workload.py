@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
@@ -40,11 +40,6 @@ class TrafficRequest:
     generated_runs: array[int] | None = None
     num_generated_tokens: int | None = None
     reads_cache: bool = True
-
-
-def pairs(runs: array[int]) -> Iterator[tuple[int, int]]:
-    """The first and last id of each run."""
-    return zip(runs[::2], runs[1::2], strict=True)
 
 
 @dataclass(frozen=True, slots=True)

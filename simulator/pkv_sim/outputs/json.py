@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pkv_sim.bounds import Bounds
 from pkv_sim.outputs.causes import cause_totals
 from pkv_sim.simulation import Served, Simulation, share
 
@@ -13,7 +14,7 @@ DIGITS = 6
 """Decimal places of shares."""
 
 
-def document(simulation: Simulation, *, per_request: bool = False) -> dict[str, Any]:
+def document(simulation: Simulation, bounds: Bounds | None = None, *, per_request: bool = False) -> dict[str, Any]:
     """`{"version", "summary", "settings", "causes", "refused", "notes"}`, and `requests` when asked for."""
     workload, settings = simulation.workload, simulation.settings
     found: dict[str, Any] = {
@@ -44,6 +45,11 @@ def document(simulation: Simulation, *, per_request: bool = False) -> dict[str, 
         "refused": [{"index": item.index, "line": item.line, "reason": item.reason} for item in simulation.refused],
         "notes": list(workload.notes),
     }
+    if bounds is not None:
+        found["summary"]["generated_text"] = {
+            "hit_rate_none_reused": rounded(bounds.none_reused),
+            "hit_rate_all_reused": rounded(bounds.all_reused),
+        }
     if per_request:
         found["requests"] = [request(item) for item in simulation.served]
     return found

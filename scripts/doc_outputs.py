@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = {"pkv-lint": "pkv_lint.cli", "pkv-render": "pkv_lint.render_cli"}
+PROGRAMS = {"pkv-lint": "pkv_lint.cli", "pkv-render": "pkv_lint.render_cli", "pkv-sim": "pkv_sim.cli"}
 BLOCK = re.compile(
     r"(?P<head><!-- (?:output|first (?P<lines>\d+) lines) of: (?P<command>[^\n]*?) -->\n```[a-z]*\n)"
     r"(?P<output>.*?)(?=^```$)",

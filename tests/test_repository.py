@@ -32,7 +32,7 @@ def tracked() -> list[Path]:
 FOREIGN = re.compile(
     "|".join(
         [
-            r"(?<![\w.<])/" + r"(?:work|root|home|Users)/",
+            r"(?<![\w.<])/" + r"(?:work|root)/",
             r"/tmp" + r"/w\b",
             r"\bshared " + r"machine\b",
             r"\bhelper [A-Z]\b",

@@ -32,6 +32,11 @@ DEEP = SET + "{% for i in range(2) %}{% for j in range(99999) %}{% set ns.t = (n
 NINE = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
 END = "{% endfor %}" * 3
 
+
+def often(statement: str) -> str:
+    return "{% for i in range(99999) %}" + statement * 200 + "{% endfor %}"
+
+
 HOSTILE = {
     # endless and exponential
     "nested ranges": f"{NINE}{END}",
@@ -62,11 +67,11 @@ HOSTILE = {
     "maps of maps": "{% for x in range(99999) %}"
     "{{ range(99999) | map('abs') | map('abs') | select | list | length }}{% endfor %}",
     "rejects everything": HUGE + "{{ ns.x | reject | reject | list }}",
-    "steps in one turn": HUGE + "{% set y = ns.x.upper() %}" * 1200,
-    "slices in one turn": HUGE + "{% set y = ns.x[1:] %}" * 1200,
-    "comparisons in one turn": HUGE + "{% set y = ns.x + '' %}" + "{% set z = ns.x == y %}" * 1200,
-    "searches in one turn": HUGE + "{% set z = 'y' in ns.x %}" * 1200,
-    "sets in one turn": HUGE + "{% set z %}{{ ns.x }}{{ ns.x[1:] }}{% endset %}" * 1500,
+    "steps in one turn": HUGE + often("{% set y = ns.x.upper() %}"),
+    "slices in one turn": HUGE + often("{% set y = ns.x[1:] %}"),
+    "comparisons in one turn": HUGE + "{% set y = ns.x + '' %}" + often("{% set z = ns.x == y %}"),
+    "searches in one turn": HUGE + often("{% set z = 'y' in ns.x %}"),
+    "sets in one turn": HUGE + often("{% set z %}{{ ns.x }}{{ ns.x[1:] }}{% endset %}"),
     # memory
     "string that doubles": SET + "{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
     "string that doubles by tilde": SET + "{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
@@ -137,7 +142,7 @@ HOSTILE = {
     "joined bytes": LONG + "{% set b = ns.x.encode() %}{{ b.join([b] * 99999) | length }}",
     "arguments": LIST + "{% macro f() %}{{ varargs | length }}{% endmacro %}{% for i in range(999) %}"
     "{% set x = f(*ns.l) %}{% endfor %}",
-    "counts in one turn": HUGE + "{% set y = ns.x.count('xy') %}" * 1200,
+    "counts in one turn": HUGE + often("{% set y = ns.x.count('xy') %}"),
     "join with much": LONG + "{{ ns.x.join(ns.x) }}",
     "join filter with much": LONG + "{{ ns.x | join(ns.x) }}",
     "lipsum": "{{ lipsum(999999999) }}",
@@ -181,6 +186,14 @@ HOSTILE = {
     "key deep": DEEP + "{{ {ns.t: 1} | length }}",
     "item deep": DEEP + "{{ messages[0][ns.t] }}",
     "found deep": DEEP + "{{ ns.t in {} }}",
+    "found deep in a chain": DEEP + "{{ ns.t in {} in [1] }}",
+    "item deep of a constant": DEEP + "{{ {1: 2}[ns.t] }}{{ {1: 2} | attr('get')(ns.t) }}",
+    "test deep": DEEP + "{{ ns.t is in({}) }}",
+    "method deep": DEEP + "{{ {}.fromkeys([ns.t]) }}",
+    "view deep": DEEP + "{{ {'a': ns.t}.items() - [] }}{{ {'a': ns.t}.items() | unique | list }}",
+    "keyword deep": DEEP + "{{ dict([(ns.t, 1)]) }}",
+    "pairs deep": DEEP + "{{ namespace([(ns.t, 1)]) }}",
+    "items deep": DEEP.replace("(ns.t,)", "{'a': ns.t}.items() | first") + "{{ {ns.t: 1} | length }}",
     "sum of lists": LIST + "{{ ns.l | batch(1) | list | sum(start=[]) | length }}",
     # slow in C
     "rfind": LONG + "{{ ns.x.rfind('y' ~ ns.x[:500000]) }}" * 20,

@@ -205,7 +205,7 @@ class LimitedCodeGenerator(CodeGenerator):
             self.write(", ")
             self.visit(operands[1], frame)
             self.write("))")
-        elif any(map(_is_constant, operands)):
+        elif len(operands) == 2 and any(map(_is_constant, operands)):
             super().visit_Compare(node, frame)
         else:
             self.write("(weighed(")
@@ -249,9 +249,10 @@ def _cost(*parts: nodes.Node) -> int:
 
 
 def _is_constant(node: nodes.Node) -> bool:
+    """Whether a comparison with it is cheap: it is small, and nothing is hashed to look it up there."""
     if isinstance(node, (nodes.List, nodes.Tuple)):
-        return all(isinstance(item, nodes.Const) for item in node.items)
-    return isinstance(node, nodes.Const)
+        return all(map(_is_constant, node.items))
+    return isinstance(node, nodes.Const) and not isinstance(node.value, dict)
 
 
 class StringFormat:

@@ -23,6 +23,16 @@ FINDINGS = {
     "history_pruned.jsonl": ["PKV301 warning messages[3].content"],
     "messages_api.json": ["PKV101 error system[0].text"],
     "tools_shuffled.jsonl": ["PKV201 error tools"],
+    "traffic.jsonl": ["PKV104 warning messages[0].content"],
+    "traffic_fixed.jsonl": [],
+}
+
+REQUESTS = {
+    "agent_request.json": 1,
+    "messages_api.json": 3,
+    "tools_shuffled.jsonl": 3,
+    "traffic.jsonl": 14,
+    "traffic_fixed.jsonl": 14,
 }
 
 
@@ -43,7 +53,7 @@ def test_rendering(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert render([str(EXAMPLES / name), "--show", "ids", "--offline"]) == 0
     prompts: list[Any] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert all(isinstance(ids, list) and len(ids) > 1000 for ids in prompts)
-    assert len(prompts) == {"agent_request.json": 1, "messages_api.json": 3, "tools_shuffled.jsonl": 3}.get(name, 5)
+    assert len(prompts) == REQUESTS.get(name, 5)
 
 
 def test_the_fix_pays(capsys: pytest.CaptureFixture[str]) -> None:

@@ -204,28 +204,36 @@ class Attribution:
             found = self.next_step(steps, token)
             if found is None:
                 return
-            step, prompt = found
-            yield from self.won(step.change, step.nature, token, self.cache.hit(prompt.token_ids, self.namespace))
+            undone, prompt = found
+            self.undone += [step.change for step in undone]
+            steps = [step for step in steps if step not in undone]
+            first = undone[0]
+            yield from self.won(first.change, first.nature, token, self.cache.hit(prompt.token_ids, self.namespace))
 
-    def next_step(self, steps: list[Step], token: int) -> tuple[Step, Prompt] | None:
-        """The first difference that makes the prompts part later when it is undone, with the prompt then."""
+    def next_step(self, steps: list[Step], token: int) -> tuple[list[Step], Prompt] | None:
+        """The first difference that makes the prompts part later when it is undone, with the prompt then; several where
+        none does so by itself."""
         for step in steps:
             if self.renders >= MAX_RENDERS:
                 break
-            prompt = self.rendered([*self.undone, step.change])
-            if prompt is not None and self.shared(prompt) > token:
-                self.undone.append(step.change)
-                steps.remove(step)
-                return step, prompt
-        else:
+            prompt = self.without([step], token)
+            if prompt is not None:
+                return [step], prompt
+        prompt = self.without(steps, token) if len(steps) > 1 else None
+        if prompt is None:
             return None
+        needed = list(steps)
+        for step in reversed(steps if self.renders < MAX_RENDERS else ()):
+            fewer = [other for other in needed if other is not step]
+            prompt_then = self.without(fewer, token) if fewer else None
+            if prompt_then is not None:
+                needed, prompt = fewer, prompt_then
+        return needed, prompt
+
+    def without(self, steps: Sequence[Step], token: int) -> Prompt | None:
+        """The prompt with these differences undone too, if it then parts behind a token."""
         prompt = self.rendered([*self.undone, *(step.change for step in steps)])
-        if prompt is None or self.shared(prompt) <= token:
-            return None
-        first = steps[0]
-        self.undone += [step.change for step in steps]
-        steps.clear()
-        return first, prompt
+        return prompt if prompt is not None and self.shared(prompt) > token else None
 
     def rendered(self, changes: Sequence[Change]) -> Prompt | None:
         """The prompt without these changes; None where that is no request."""

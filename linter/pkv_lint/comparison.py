@@ -85,7 +85,8 @@ class HistoryChanges:
     def of_equal_messages(self) -> Iterator[Change]:
         for block in self.alignment.blocks:
             for offset in range(block.size):
-                yield from self.of_message(block.before + offset, block.after + offset)
+                i, j = block.before + offset, block.after + offset
+                yield from message_changes(self.old[i], self.new[j], j + self.first)
 
     def of_moved(self) -> Iterator[Change]:
         if self.alignment.moved:
@@ -100,14 +101,22 @@ class HistoryChanges:
         if kind is not None:
             yield self.spliced(kind, stretch.start, stretch.end, stretch.from_, stretch.to)
             return
+        changes = list(self.of_pairs(stretch))
+        rewritten = [change for change in changes if change.kind.startswith("history_")]
+        reminder = stretch.start >= self.alignment.before.newest and all(map(is_shorter, rewritten))
+        for change in changes:
+            yield replace(change, kind="reminder") if reminder and change in rewritten else change
+
+    def of_pairs(self, stretch: Stretch) -> Iterator[Change]:
         start, from_ = stretch.start, stretch.from_
         for i, j in [*self.alignment.pairs(stretch), (stretch.end, stretch.to)]:
             if i is None or j is None:
                 continue
             if start < i or from_ < j:
-                yield self.replaced(start, i, from_, j)
+                kind: ChangeKind = "history_edited" if start < i and from_ < j else "history_inserted"
+                yield self.spliced("history_removed" if from_ == j else kind, start, i, from_, j)
             if i < stretch.end:
-                yield from self.of_message(i, j)
+                yield from message_changes(self.old[i], self.new[j], j + self.first)
             start, from_ = i + 1, j + 1
 
     def at_the_front(self, stretch: Stretch) -> ChangeKind | None:
@@ -131,12 +140,6 @@ class HistoryChanges:
                 return "history_compacted"
         return None
 
-    def replaced(self, start: int, end: int, from_: int, to: int) -> Change:
-        if from_ == to:
-            newest = start >= self.alignment.before.newest
-            return self.spliced("reminder" if newest else "history_removed", start, end, from_, to)
-        return self.spliced("history_inserted" if start == end else "history_edited", start, end, from_, to)
-
     def spliced(self, kind: ChangeKind, start: int, end: int, from_: int, to: int) -> Change:
         """Messages `[start, end)` of the earlier history became `[from_, to)` of the later one."""
         return Change(
@@ -148,12 +151,12 @@ class HistoryChanges:
             messages=(end - start, to - from_),
         )
 
-    def of_message(self, i: int, j: int) -> Iterator[Change]:
-        """A message and its later version."""
-        newest = i >= self.alignment.before.newest
-        for change in message_changes(self.old[i], self.new[j], j + self.first):
-            shortened = change.kind == "history_edited" and change.before.strip() and not change.after.strip()
-            yield replace(change, kind="reminder") if newest and shortened else change
+
+def is_shorter(change: Change) -> bool:
+    """Whether something was only taken out, and no result of a tool with it."""
+    if change.kind == "history_removed":
+        return all(role(message) != "tool" for message in change.edits[0].value)
+    return change.kind == "history_edited" and bool(change.before.strip()) and not change.after.strip()
 
 
 def said(messages: Iterable[Any]) -> str:

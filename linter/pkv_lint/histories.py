@@ -107,13 +107,38 @@ class Alignment:
         self.before = before
         self.after = after
         head = common(before.gists, after.gists)
-        self.blocks = [Block(0, 0, head)] if head else []
         self.moved = 0
         if head == len(before):
+            self.blocks = [Block(0, 0, head)] if head else []
             return
-        matcher = SequenceMatcher(None, before.gists[head:], after.gists[head:], autojunk=False)
-        self.blocks += [Block(b + head, a + head, size) for b, a, size in matcher.get_matching_blocks() if size]
+        self.blocks, versions = self._in_place()
+        if versions < len(before):
+            matcher = SequenceMatcher(None, before.gists[head:], after.gists[head:], autojunk=False)
+            found = [Block(b + head, a + head, size) for b, a, size in matcher.get_matching_blocks() if size]
+            found = [Block(0, 0, head), *found] if head else found
+            if sum(block.size for block in found) > versions:
+                self.blocks = found
         self._take_out_moved()
+
+    def _in_place(self) -> tuple[list[Block], int]:
+        """The messages that are the same at the same place, and how many are the same or versions of one; nothing where
+        other roles stand there. What is equal elsewhere (the same call made again) does not confuse them."""
+        if len(self.after) < len(self.before):
+            return [], 0
+        found: list[Block] = []
+        versions = 0
+        for at, (old, new) in enumerate(zip(self.before.messages, self.after.messages, strict=False)):
+            if role(old) != role(new):
+                return [], 0
+            if self.before.gists[at] != self.after.gists[at]:
+                versions += self.alike(at, at)
+                continue
+            versions += 1
+            if found and found[-1].before + found[-1].size == at:
+                found[-1] = Block(found[-1].before, found[-1].after, found[-1].size + 1)
+            else:
+                found.append(Block(at, at, 1))
+        return found, versions
 
     def _take_out_moved(self) -> None:
         last = self.blocks[-1] if self.blocks else None

@@ -51,12 +51,14 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """A request that was placed. `head` numbers what stands in front of its history: equal heads have one number."""
+    """A request that was placed, with the one that it goes on from. `head` numbers what stands in front of its history:
+    equal heads have one number."""
 
     turn: Turn
     history: History
     head: int
     thread: Thread
+    parent: Seen | None
 
 
 @dataclass(slots=True, eq=False)
@@ -193,7 +195,7 @@ class Sessions:
         else:
             thread = Thread(session)
         threads.append(thread)
-        seen = thread.last = Seen(turn, history, asked.head, thread)
+        seen = thread.last = Seen(turn, history, asked.head, thread, parent)
         earlier.append(seen)
         if asked.states:
             keep(self._ended.setdefault((turn.model, asked.states[-1]), []), seen)
@@ -246,21 +248,23 @@ class Sessions:
         return None, side
 
     def _nearest(self, asked: Asked, allowed: Allowed, exact: Seen | None) -> Seen | None:
-        """The last request of the conversation whose history this one has most of."""
+        """The request whose history this one has most of: the last of its conversation, or the one before a side
+        request that ended it."""
         turn, history = asked.turn, asked.history
         threads: list[Thread] = []
         for said in dict.fromkeys([*reversed(history.gists[-PROBES:]), history.gists[0]]):
             threads += reversed(self._said.get((turn.model, said), []))
         if turn.line.session_id is not None:
             threads += reversed(self._threads.get((turn.model, turn.line.session_id), [])[-LOOK_BACK:])
-        best, most = None, (exact is not None, len(exact.history) if exact else 0)
-        for thread in list(dict.fromkeys(threads))[: 2 * LOOK_BACK]:
-            seen = thread.last
-            if seen is None or seen is exact or not len(seen.history) or not allowed(seen):
+        last = [thread.last for thread in list(dict.fromkeys(threads))[: 2 * LOOK_BACK]]
+        best, most = None, (exact is not None, len(exact.history) if exact else 0, 0)
+        for seen in dict.fromkeys(state for one in last if one for state in (one, one.parent) if state):
+            if seen is exact or not len(seen.history) or not allowed(seen):
                 continue
             alignment = Alignment(seen.history, history)
             if alignment.goes_on and (turn.line.session_id is not None or not alignment.ends_alike_only):
-                rank = self.heads.versions(seen, turn), len(alignment.kept)
+                kept = len(alignment.kept)
+                rank = self.heads.versions(seen, turn), kept, kept - len(seen.history)
                 if rank > most:
                     best, most = seen, rank
         return best

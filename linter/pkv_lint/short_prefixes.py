@@ -34,8 +34,10 @@ def shares_text(item: Replayed) -> bool:
     prompt = item.turn.prompt
     if prompt.text is None:
         return True
-    end = prompt.token_spans[item.shared - 1][1]
-    return any(
-        origin.kind == "value" and min(origin.end, end) - origin.start >= LEAST_TEXT
-        for origin in prompt.origins_between(0, end)
+    shown = prompt.origins_between(0, prompt.token_spans[item.shared - 1][1])
+    own = sum(
+        origin.end - origin.start
+        for origin in shown
+        if origin.kind in ("value", "key") and not origin.source.where.endswith(".role")
     )
+    return own >= LEAST_TEXT

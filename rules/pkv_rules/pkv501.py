@@ -42,7 +42,7 @@ NAME = "template-injects-clock"
 SEVERITY: Severity = "warning"
 SOURCE_URL = "https://huggingface.co/docs/transformers/main/en/chat_templating_writing"
 
-DATES = ("day", "month", "year")
+DATES = ("day", "week", "month", "year")
 
 
 def check(facts: Facts) -> Iterator[Finding]:

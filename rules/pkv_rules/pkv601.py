@@ -88,18 +88,14 @@ class Salts:
         return found
 
     @cached_property
-    def _could_change(self) -> int:
-        """Requests that come after another one of their conversation, where the salt changed in it."""
-        return sum(
-            len(session) - 1
-            for session in self._sessions.values()
-            if any(item.turn.index in self.changed for item in session)
-        )
-
-    @cached_property
     def rotates(self) -> bool:
-        """Whether conversations keep a salt for most of their requests."""
-        return 2 * len(self.changed) < self._could_change
+        """Whether conversations keep a salt for most of their turns (a turn may be asked for again)."""
+        turns = 0
+        for session in self._sessions.values():
+            if any(item.turn.index in self.changed for item in session):
+                lengths = {len(item.turn.chat["messages"]) for item in session}
+                turns += (len(lengths) if len(lengths) > 1 else len(session)) - 1
+        return 2 * len(self.changed) < turns
 
     @cached_property
     def single_use(self) -> bool:

@@ -15,7 +15,7 @@ from ..turns import Turn
 from .next_turn import gone_on
 from .trials import Chat, Trials, with_argument
 
-Granularity = Literal["fraction", "second", "minute", "hour", "day", "month", "year"]
+Granularity = Literal["fraction", "second", "minute", "hour", "day", "week", "month", "year"]
 
 NOON = datetime(2026, 6, 15, 6, 30, 30, 500_000)
 """A Monday. No step below carries into the next larger unit."""
@@ -28,6 +28,7 @@ STEPS: tuple[tuple[Granularity, timedelta], ...] = (
     ("hour", timedelta(hours=1)),
     ("hour", timedelta(hours=12)),
     ("day", timedelta(days=1)),
+    ("week", timedelta(days=7)),
     ("month", timedelta(days=31)),
     ("year", timedelta(days=366)),
 )

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..changes import role
-from ..prompt.prompt import Prompt
 from ..turns import Turn
 from .trials import Chat, Trials, shape
 
 WORDS = re.compile(r"[^\W_][\w ,-]{14,62}[^\W_]")
 """Text that templates print as it is, long enough to stand for itself."""
+LEAST_LOST = 16
+"""Characters of unknown origin below which they are numbers and punctuation."""
 BILLING_HEADER = "x-anthropic-billing-header"
 """Lines that vLLM itself takes out of system messages."""
 ABOUT_TOOLS = ("tools", "tool calls", "tool messages")
@@ -83,10 +84,13 @@ def shown_inputs(trials: Trials, turn: Turn, given: Sequence[Given]) -> set[Give
         prompt = trials.own(turn)
         if prompt is None:
             return None
-        lost = unattributed(prompt)
+        lost = sum(origin.end - origin.start for origin in prompt.origins if origin.kind == "computed")
         paths = {origin.path for origin in prompt.origins if origin.path is not None}
+        # Text whose way could not be followed may show anything of that length.
         shown |= {
-            item for item in given if any(below(path, item.path) for path in paths) or stands(item.text, lost, "")
+            item
+            for item in given
+            if any(below(path, item.path) for path in paths) or lost >= max(LEAST_LOST, len(item.text) // 2)
         }
     return shown
 
@@ -95,11 +99,6 @@ def stands(text: str, where: str, everything: str) -> bool:
     """Whether some words of a text stand there word for word (and in nothing else that was given)."""
     words = WORDS.search(text)
     return words is not None and words[0] in where and everything.count(words[0]) <= 1
-
-
-def unattributed(prompt: Prompt) -> str:
-    text = prompt.text or ""
-    return "\0".join(text[origin.start : origin.end] for origin in prompt.origins if origin.kind == "computed")
 
 
 def below(path: str, root: str) -> bool:

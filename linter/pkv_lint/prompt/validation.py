@@ -54,7 +54,6 @@ FLAGS = (
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 NULLABLE = (
     "logit_bias",
-    "stream_options",
     "stop_token_ids",
     "truncation_side",
     "logprob_token_ids",
@@ -270,6 +269,12 @@ def is_usual_stop(value: Any) -> bool:
     return type(value) is str or (type(value) is list and all(type(item) is str for item in value))
 
 
+def is_usual_stream(value: Any) -> bool:
+    return type(value) is dict and all(
+        value.get(name) is None or type(value[name]) is bool for name in ("include_usage", "continuous_usage_stats")
+    )
+
+
 def is_usual_format(value: Any) -> bool:
     return type(value) is dict and type(value.get("type")) is str and value["type"] in ("text", "json_object")
 
@@ -289,6 +294,7 @@ USUAL: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(SELDOM, lambda value: False),
     "response_format": optional(is_usual_format),
     "stop": optional(is_usual_stop),
+    "stream_options": optional(is_usual_stream),
     "tools": optional(lambda value: type(value) is list and all(map(is_usual_tool, value))),
     "tool_choice": optional(lambda value: type(value) is str and value in ("none", "auto", "required")),
     "reasoning_effort": optional(lambda value: type(value) is str and value in EFFORTS),

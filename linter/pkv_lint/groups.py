@@ -12,8 +12,8 @@ from .changes import reached, serialised, tool_name
 from .nature import Nature, located
 from .prompt.source import parse_path
 
-ANCHOR = 24
-"""Characters in front of a changed span by which two requests recognise the same spot."""
+FIRST_WORD = re.compile(r"[^\W\d_]+(?=[^\w]|$)")
+HEADING_LENGTH = 24
 HEADING = re.compile(r"[ \t]*(?:[#<\[*].*|.*[:：>])[ \t*]*")  # noqa: RUF001 (a full-width colon)
 NEAR = 12
 """Lines above replaced lines in which their heading is looked for."""
@@ -110,15 +110,16 @@ def spot(cause: Cause) -> tuple[str, str, str]:
     value = reached(cause.turn.chat, parse_path(change.path))
     if span is None or not isinstance(value, str):
         return kind, change.path, ""
-    line = value[max(value.rfind("\n", 0, span[0]) + 1, span[0] - ANCHOR) : span[0]]
-    anchor = re.sub(r"[\d\W]+", " ", line).strip()
-    return kind, change.path, anchor or heading(value, span[0])
+    line = value[max(value.rfind("\n", 0, span[0]), value.rfind(". ", 0, span[0])) + 1 : span[0]]
+    # Only how the line begins: what stands further on may have changed itself.
+    first = FIRST_WORD.search(line)
+    return kind, change.path, first[0] if first else heading(value, span[0])
 
 
 def heading(text: str, start: int) -> str:
     """The nearest line above that looks like a heading of what follows."""
     above = text[max(0, start - 2000) : start].splitlines()[-NEAR:]
-    return next((line.strip()[:ANCHOR] for line in reversed(above) if HEADING.fullmatch(line)), "")
+    return next((line.strip()[:HEADING_LENGTH] for line in reversed(above) if HEADING.fullmatch(line)), "")
 
 
 def gains(item: Replayed, cause: Cause, block_size: int, count: CountTokens) -> bool:

@@ -48,7 +48,7 @@ KEY = re.compile(
     rf"(?<![^\W_])(?:(?P<request>(?:(?P<front>{ID_WORDS})\s(?:de la |de |der |des |della |del |d')?)?"
     rf"(?:{REQUEST_WORDS}))"
     rf"(?:[\s_.-]?(?P<id>{ID_WORDS}|key|token|ref|number|no|nr|hash|nummer))?"
-    rf"|(?P<alone>(?:[^\W\d_]+[\s_.-]?)?(?:{ID_WORDS}))|(?P<hash>{HASH_WORDS}))"
+    rf"|(?P<alone>(?:[^\W\d_]+[\s_.-])?(?:{ID_WORDS})|(?-i:[a-z]+I[dD]))|(?P<hash>{HASH_WORDS}))"
     r"[\"'`*)\]]*\s?(?P<sign>[:=#>\u2192\uff1a]|\bis\b|\(|\[|\s)\s?[\"'`*(\[<]*$",
     re.I,
 )
@@ -91,6 +91,8 @@ def parts(token: re.Match[str]) -> Iterator[tuple[int, int]]:
 
 def identifier(text: str, start: int, end: int) -> Identifier | None:
     word = text[start:end]
+    if not any(map(str.isdigit, word)):
+        return None
     key = KEY.search(text, max(text.rfind("\n", 0, start) + 1, start - KEY_LENGTH), start)
     shape = shape_of(word)
     if shape is None and key and keyed(word, key):
@@ -115,8 +117,6 @@ def shape_of(word: str) -> Shape | None:
 
 def keyed(word: str, key: re.Match[str]) -> bool:
     """Whether a key makes this word an identifier: any value of an `id`, no counter behind `session` or `request`."""
-    if not any(map(str.isdigit, word)):
-        return False
     if key["alone"]:
         return not OWNERS.search(key["alone"])
     if key["id"] or key["front"]:

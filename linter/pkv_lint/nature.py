@@ -65,6 +65,8 @@ Search = Callable[[str, int, int], Iterator[Match]]
 SEARCHES: dict[Nature, Search] = {"timestamp": timestamps, "identifier": identifiers}
 READ_FOR_VALUES: frozenset[ChangeKind] = frozenset({"text", "tool_definition", "argument", "history_edited"})
 """Changes of text that may be one of a date or an identifier."""
+LONGEST = 400
+"""Characters of a change that may be nothing but dates or identifiers."""
 CONTEXT_TOKENS = 20
 """Tokens of replaced text from which on it is retrieved context rather than a value."""
 WIDE = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -97,7 +99,7 @@ def said_by_model(change: Change, chat: Chat) -> bool:
 def only_values(change: Change, chat: Chat, nature: Nature) -> bool:
     """Whether nothing but dates (or identifiers) differs between the two versions of the text."""
     value = reached(chat, parse_path(change.path))
-    if not isinstance(value, str) or change.span is None:
+    if not isinstance(value, str) or change.span is None or max(map(len, (change.before, change.after))) > LONGEST:
         return False
     start, end = change.span
     search = SEARCHES[nature]
@@ -127,7 +129,7 @@ def frame(text: str, start: int, end: int, values: Sequence[Match]) -> list[str]
 
 def one_word_each(change: Change) -> bool:
     """One word for another: a short hash may happen to look like a number or a word."""
-    return all(re.fullmatch(r"\s*\S{3,}\s*", text) is not None for text in (change.before, change.after))
+    return all(re.fullmatch(r"\s*(?=\S*[^\W\d_])\S{3,}\s*", text) is not None for text in (change.before, change.after))
 
 
 def ticks(before: str, after: str, ahead: str) -> bool:

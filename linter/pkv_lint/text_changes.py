@@ -126,9 +126,13 @@ def stretch_changes(old: Side, new: Side, values: Values) -> Iterator[TextChange
 
 def alike(old: str, new: str, values: Values, lone: bool) -> bool:
     """Whether two lines are versions of one line, by how much of them is the same; `lone`: no line near changed too."""
-    if old == new or masked(old, values) == masked(new, values):
+    if old == new:
         return True
-    units = [[unit for unit, _ in units_of(line, values) if not unit.isspace()] for line in (old, new)]
+    pieces = [list(units_of(line, values)) for line in (old, new)]
+    # The same words around other values.
+    if [unit for unit, value in pieces[0] if not value] == [unit for unit, value in pieces[1] if not value]:
+        return True
+    units = [[unit for unit, _ in side if not unit.isspace()] for side in pieces]
     # One word for another ("A" for "B") is a change of words, however short the line.
     if lone and min(map(len, units)) <= 3:
         return True
@@ -138,11 +142,6 @@ def alike(old: str, new: str, values: Values, lone: bool) -> bool:
         for unit in units[0][start : start + size]
     )
     return equal * 2 >= sum(map(len, units[0] + units[1])) * (ALIKE if lone else NEARLY_EQUAL)
-
-
-def masked(line: str, values: Values) -> list[str]:
-    """The words of a line without its values."""
-    return [unit for unit, whole in units_of(line, values) if not whole]
 
 
 def units_of(line: str, values: Values) -> Iterator[tuple[str, bool]]:

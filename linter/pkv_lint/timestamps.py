@@ -37,6 +37,7 @@ STUCK = (
     r"(?:[T_-](?P<h>[01]\d|2[0-3])(?:[-:._h]?(?P<mi>[0-5]\d)(?:[-:._m]?(?P<s>[0-5]\d)(?:[.,](?P<f>\d{1,9}))?)?)?"
     r"(?![\d:])(?:Z\b|[+-]\d{2}:?\d{2}(?!\d))?)?"
 )
+DIGIT = re.compile(r"\d")
 FREE = r"(?<![\d])(?<![\w][-_.:/])"
 EAST_HALF = r"(?P<east>上午|下午|中午|晚上|凌晨|午前|午後|오전|오후)\s?"
 AFTERNOON = ("下午", "晚上", "午後", "오후")
@@ -145,9 +146,11 @@ def find_timestamps(text: str, start: int, end: int) -> list[Timestamp]:
 
 def pieces(text: str) -> list[Piece]:
     """The pieces in order; where two overlap the longer one counts."""
+    digits = DIGIT.search(text) is not None
     found = [
         Piece(kind, *match.span(), {name: value for name, value in match.groupdict().items() if value is not None})
         for kind, pattern in forms()
+        if digits or kind == "weekday"
         for match in pattern.finditer(text)
     ]
     taken = bytearray(len(text))

@@ -97,7 +97,14 @@ FOUND: dict[str, list[Line]] = {
         request(system(), user(f"{question(n)}\n\n{MANUAL}"), tools=[tool("look_up"), tool("order")]) for n in range(4)
     ],
     "a system message behind the history": [
-        request(system(), user(question(n)), assistant(f"Wait, {n}."), system(MANUAL), user("Go on."), session=f"s{n}")
+        request(
+            system(),
+            user(question(n)),
+            assistant(text(200 + n, 2)),
+            system(MANUAL),
+            user(f"Go on, {n}."),
+            session=f"s{n}",
+        )
         for n in range(4)
     ],
 }

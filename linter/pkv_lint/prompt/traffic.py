@@ -129,7 +129,7 @@ def _members(value: Any, zone: tzinfo) -> dict[str, Any]:
         "end": read_timestamp(value.get("end_timestamp"), zone, "end_timestamp"),
         "completion": _text(value, "completion"),
         "output_token_ids": _ids(value, "output_token_ids"),
-        "output_tokens": _count(value, "output_tokens"),
+        "output_tokens": _count(value, "output_tokens") if "output_tokens" in value else _completion_tokens(value),
     }
 
 
@@ -173,6 +173,13 @@ def _count(value: dict[str, Any], name: str) -> int | None:
     if not isinstance(given, int) or isinstance(given, bool) or given < 0:
         raise InputError("needs a whole number that is not negative", path=name)
     return given
+
+
+def _completion_tokens(value: dict[str, Any]) -> int | None:
+    """What a recording says of the usage that the server reported."""
+    usage = value.get("usage")
+    given = usage.get("completion_tokens", usage.get("output_tokens")) if isinstance(usage, dict) else None
+    return given if isinstance(given, int) and not isinstance(given, bool) and given >= 0 else None
 
 
 def _ids(value: dict[str, Any], name: str) -> array[int] | None:

@@ -423,7 +423,7 @@ def test_parts_that_pass_in_every_role(role: str, part: dict[str, Any]) -> None:
 def test_parts_that_need_a_valid_one_beside_them(role: str, part: Any) -> None:
     assert not accepted(message(role, [part]))
     assert not accepted(message(role, [part, part]))
-    # With a part of a type that it knows vLLM's lax type wins, which lets the others pass; the renderer misses the type.
+    # Beside a part of a known type vLLM's lax type wins, which lets the others pass; the renderer misses a type.
     untyped = isinstance(part, dict) and "type" not in part
     for mixed in ([part, TEXT_PART], [TEXT_PART, part]):
         assert accepted(message(role, mixed)) is not untyped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .deployment import Deployment
@@ -60,11 +60,16 @@ class ChatRequest:
                 path="chat_template",
             )
         check_media_options(body, deployment)
+        variables = template_kwargs(body, deployment)
+        asked = limits(body, deployment)
+        if variables.get("tokenize"):
+            # Then transformers makes the ids at once, and it adds none to what a template printed.
+            asked = replace(asked, add_special_tokens=False)
         return cls(
             messages=body["messages"],
-            template_kwargs=template_kwargs(body, deployment),
+            template_kwargs=variables,
             chat_template=body.get("chat_template"),
-            limits=limits(body, deployment),
+            limits=asked,
         )
 
 

@@ -29,6 +29,7 @@ class Call:
     prompt: tuple[int, ...]
     output: tuple[int, ...] = ()
     salt: str | None = None
+    output_known: bool = True
     start: int = 0
     duration: int = 0
 
@@ -36,7 +37,8 @@ class Call:
         return -(-(len(self.prompt) + max(0, len(self.output) - 1)) // block_size)
 
     def in_blocks(self, tree: TokenTree) -> BlockRequest:
-        return tree.request(self.prompt, self.output, namespace=self.salt)
+        output = self.output if self.output_known else ()
+        return tree.request(self.prompt, output, num_output_tokens=len(self.output), namespace=self.salt)
 
 
 class Exact:
@@ -97,22 +99,25 @@ SALTS = st.sampled_from([None, None, None, "a"])
 
 
 @st.composite
-def traffics(draw: st.DrawFn, overlapping: bool = False) -> tuple[int, int, list[Call]]:
+def traffics(draw: st.DrawFn, *, overlapping: bool = False) -> tuple[int, int, list[Call]]:
     """Block size, capacity and requests that often continue, repeat or cut earlier ones."""
     block_size = draw(st.integers(1, 3))
     calls: list[Call] = []
-    start = 0
+    start, unique = 0, 100
     for _ in range(draw(st.integers(1, 25))):
         base: tuple[int, ...] = ()
-        if calls and draw(st.booleans()):
+        if draw(st.booleans()) and calls:
             earlier = draw(st.sampled_from(calls))
-            base = earlier.prompt + earlier.output
+            base = earlier.prompt + (earlier.output if earlier.output_known else ())
             base = base[: draw(st.integers(0, len(base)))] if draw(st.booleans()) else base
-        prompt = base + tuple(draw(st.lists(TOKENS, min_size=not base, max_size=6)))
+        prompt = base + tuple(draw(st.lists(TOKENS, min_size=0 if base else 1, max_size=6)))
         output = tuple(draw(st.lists(TOKENS, max_size=6)))
+        output_known = draw(st.booleans())
+        if not output_known:
+            output = tuple(range(unique, unique := unique + len(output)))
         start += draw(st.integers(0, 2)) if overlapping else 0
         duration = draw(st.integers(0, 8)) if overlapping else 0
-        calls.append(Call(prompt, output, draw(SALTS), start, duration))
+        calls.append(Call(prompt, output, draw(SALTS), output_known, start, duration))
     return block_size, draw(st.integers(1, 30)), calls
 
 
@@ -254,3 +259,46 @@ def test_server_trace(shared: Path) -> None:
     stored = sum(len(event["hashes"]) for event in trace["events"] if event["t"] == "stored")
     removed = sum(len(event["hashes"]) for event in trace["events"] if event["t"] == "removed")
     assert cache.num_cached_blocks == stored - removed
+
+
+def test_a_request_larger_than_the_cache_is_refused() -> None:
+    tree = TokenTree(4)
+    cache = FastCache(tree, 4)
+    fits, too_large = tree.request(range(12)), tree.request(range(12), num_output_tokens=2)
+    assert cache.replay([too_large, fits, too_large]) == [None, 0, None]
+    assert cache.num_refused == 2
+    assert cache.stats.requests == 1
+    replay = RecordedReplay(FastCache(tree, 4))
+    replay.add(too_large, 0, 5)
+    replay.add(fits, 1, 5)
+    assert replay.cached_tokens == [None, 0]
+    assert replay.cache.num_refused == 1
+
+
+def test_recorded_waits_in_the_order_of_arrival() -> None:
+    tree = TokenTree(4)
+    replay = RecordedReplay(FastCache(tree, 4))
+    replay.add(tree.request(range(8)), 0, 10)
+    replay.add(tree.request(range(100, 108)), 2, 3)
+    # It would fit, but is behind one that does not.
+    replay.add(tree.request(range(4)), 4, 6)
+    assert replay.cached_tokens == [0, None, None]
+    replay.finish()
+    assert replay.cached_tokens == [0, 0, 0]
+    assert (replay.num_waited, replay.time_waited) == (2, 14)
+    with pytest.raises(ValueError, match="cannot follow"):
+        replay.add(tree.request(range(4)), 3, 6)
+
+
+def test_no_replay_beside_running_requests() -> None:
+    tree = TokenTree(4)
+    cache = FastCache(tree, 10)
+    lease = cache.admit(tree.request(range(8)))
+    assert lease is not None and not cache.reset()
+    with pytest.raises(ValueError, match="requests are running"):
+        cache.replay([])
+    cache.finish(lease)
+    assert cache.replay([tree.request(range(9))]) == [8]
+    assert cache.reset() and cache.num_cached_blocks == 0
+    with pytest.raises(ValueError, match="null block"):
+        FastCache(tree, 0)

@@ -190,11 +190,10 @@ class StretchPool:
                             del known[segment]
                         self.num_cached_hashes -= taken
                         count -= taken
-                        if not count:
-                            break
                     elif not copies:
                         break
-                segment = parents[segment]
+                if count:
+                    segment = parents[segment]
             if not count:
                 queue[0] = segment
                 self._front = when

@@ -21,30 +21,43 @@ class BytesTree(PrefixTree):
         self._width = width
         self._contents: dict[int, bytes] = {}
 
-    def _find_or_add(self, data: bytes, namespace: Hashable) -> int:
-        """The segment in which the chain of these blocks ends."""
+    def _find(self, data: bytes, namespace: Hashable) -> tuple[int, int]:
+        """The segment in which the known part of a chain ends, and how many bytes that is."""
         width, children, contents = self._width, self._children, self._contents
-        if not data:
-            return NO_SEGMENT
         segment, position = NO_SEGMENT, 0
-        key: tuple[int, Hashable, Hashable] = (NO_SEGMENT, namespace, data[:width])
+        place = namespace
         while True:
-            parent = segment
-            segment = children.get(key, NO_SEGMENT)
-            if segment == NO_SEGMENT:
-                children[key] = segment = self._add_segment(parent, position // width)
-                contents[segment] = data[position:]
-                return segment
+            child = children.get((segment, place, data[position : position + width]))
+            if child is None:
+                return segment, position
+            segment = child
             content = contents[segment]
             if data.startswith(content, position):
-                if position + len(content) < len(data):
-                    # A branch starts where a chain leaves a segment, so at the end there is none: the segment grows.
-                    contents[segment] = data[position:]
-                return segment
+                # A branch starts where a chain leaves a segment, so at the end of one there is none.
+                return segment, position + len(content)
             position += _num_common_blocks(content, data, position, width) * width
             if position == len(data):
+                return segment, position
+            place = position // width
+
+    def _find_or_add(self, data: bytes, namespace: Hashable) -> int:
+        """The segment in which a chain ends."""
+        if not data:
+            return NO_SEGMENT
+        segment, position = self._find(data, namespace)
+        if position == len(data):
+            return segment
+        if segment != NO_SEGMENT:
+            start = self.starts[segment] * self._width
+            if start + len(self._contents[segment]) == position:
+                self._contents[segment] = data[start:]
                 return segment
-            key = (segment, position // width, data[position : position + width])
+        depth = position // self._width
+        child = self._add_segment(segment, depth)
+        place = depth if depth else namespace
+        self._children[segment, place, data[position : position + self._width]] = child
+        self._contents[child] = data[position:]
+        return child
 
 
 def _num_common_blocks(content: bytes, data: bytes, position: int, width: int) -> int:
@@ -91,12 +104,20 @@ class TokenTree(BytesTree):
         """
         num_prompt = len(prompt)
         if not len(output):
-            full = num_prompt // self.block_size
-            segment = self._find_or_add(_raw(prompt)[: full * self._width].tobytes(), namespace)
+            segment = self._find_or_add(self._whole_blocks(prompt), namespace)
             return self._request_of_unknown_output(segment, num_prompt, num_output_tokens)
         size = self._num_full_blocks(num_prompt, len(output)) * self._width
         data = b"".join((_raw(prompt), _raw(output)))[:size]
         return self._request(self._find_or_add(data, namespace), num_prompt, len(output))
+
+    def known_prefix(self, prompt: Sequence[int], namespace: Hashable = None) -> tuple[int, int]:
+        """The longest known prefix of a prompt, in full blocks: the segment in which it ends (NO_SEGMENT without one)
+        and its depth. Adds nothing."""
+        segment, position = self._find(self._whole_blocks(prompt), namespace)
+        return segment, position // self._width
+
+    def _whole_blocks(self, tokens: Sequence[int]) -> bytes:
+        return _raw(tokens)[: len(tokens) // self.block_size * self._width].tobytes()
 
 
 def _raw(tokens: Sequence[int]) -> memoryview:

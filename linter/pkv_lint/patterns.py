@@ -10,7 +10,8 @@ identity of this one request (`volatile`; only where the words around it say so,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -105,13 +106,13 @@ def volatile(text: str, *, instructions: bool) -> Iterator[Match]:
 
 
 def volatile_in_line(line: str, instructions: bool) -> Iterator[Match]:
-    taken: list[Timestamp] = []
-    for found in find_timestamps(line, 0, len(line)):
+    times = find_timestamps(line, 0, len(line))
+    for found in times:
         if is_moment(found, line, instructions):
-            taken.append(found)
             yield timestamp_match(found)
+    spans = [(found.start, found.end) for found in times]
     for other in find_identifiers(line, 0, len(line)):
-        if all(other.end <= found.start or found.end <= other.start for found in taken) and is_of_request(other, line):
+        if apart((other.start, other.end), spans) and is_of_request(other, line):
             yield Match("identifier", other.start, other.end)
 
 
@@ -154,8 +155,13 @@ def is_of_request(found: Identifier, line: str) -> bool:
 
 def values(line: str) -> list[tuple[int, int]]:
     """The spans of a line that are one date, time or identifier each, in order."""
-    spans = [(found.start, found.end) for found in find_timestamps(line, 0, len(line))]
-    for other in find_identifiers(line, 0, len(line)):
-        if all(other.end <= start or end <= other.start for start, end in spans):
-            spans.append((other.start, other.end))
-    return sorted(spans)
+    times = [(found.start, found.end) for found in find_timestamps(line, 0, len(line))]
+    ids = [(found.start, found.end) for found in find_identifiers(line, 0, len(line))]
+    # Where the two overlap, the time counts.
+    return sorted(times + [span for span in ids if apart(span, times)])
+
+
+def apart(span: tuple[int, int], others: Sequence[tuple[int, int]]) -> bool:
+    """Whether a span touches none of the others, which are in order and do not overlap."""
+    at = bisect_left(others, span[1], key=lambda other: other[0])
+    return at == 0 or others[at - 1][1] <= span[0]

@@ -134,7 +134,7 @@ def alike(old: str, new: str, values: Values, lone: bool) -> bool:
         return True
     units = [[unit for unit, _ in side if not unit.isspace()] for side in pieces]
     # One word for another ("A" for "B") is a change of words, however short the line.
-    if lone and min(map(len, units)) <= 3:
+    if lone and min(map(len, units)) <= 2:
         return True
     equal = sum(
         len(unit)

@@ -238,7 +238,7 @@ def order(fields: Mapping[str, str]) -> float | None:
     if month > 12 or ("by" in fields and fields["by"] == "/" and day <= 12 < month):
         day, month = month, day
     hours = int(fields.get("h", 0))
-    if fields.get("half", "").lower() == "p" or fields.get("east") in AFTERNOON:
-        hours = hours % 12 + 12
+    if "half" in fields or "east" in fields:
+        hours = hours % 12 + 12 * (fields.get("half", "").lower() == "p" or fields.get("east") in AFTERNOON)
     moment = ((year * 12 + month) * 31 + day) * 86400 + hours * 3600
     return moment + int(fields.get("mi", 0)) * 60 + float(f"{fields.get('s', 0)}.{fields.get('f', 0)}")

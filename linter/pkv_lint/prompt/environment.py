@@ -130,7 +130,8 @@ def template_error(error: BaseException) -> RenderError:
         if isinstance(current, jinja2.TemplateError):
             message = str(current)
         current = current.__cause__ or current.__context__
-    message = str(error) if message is None else message
+    if message is None:
+        message = str(error) or f"the chat template fails with {type(error).__name__}"
     if len(message) > _LONGEST_MESSAGE:
         message = message[:_LONGEST_MESSAGE] + "…"
     return RenderError(message, from_template=True)

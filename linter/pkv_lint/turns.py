@@ -68,7 +68,7 @@ def read_turns(
 def turn_of(line: TrafficLine, index: int, renderer: Renderer, now: datetime) -> Turn:
     if line.request is None:
         ids = line.token_ids if line.token_ids is not None else array("i")
-        chat: Mapping[str, Any] = {"messages": []}
+        chat: Mapping[str, Any] = {"messages": [], "model": line.model, "cache_salt": line.cache_salt}
         prompt = Prompt(None, ids)
     else:
         chat = renderer.chat_body(line.request, line.api)

@@ -50,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     show_default=True,
     help="What of the replies is cached: the recorded text, nothing, room for the length, or text of the next turn.",
 )
+@click.option("--vllm-version", metavar="X.Y", help="Release whose rules hold (default: the newest that is known).")
 @click.option("--subagents", is_flag=True, help="Count the requests of nested agents in traces of sessions.")
 @click.option("--no-causes", is_flag=True, help="Do not ask the linter why prompts diverge.")
 @click.option("--compare", metavar="TRAFFIC", help="Simulate this one too, and show what changes.")
@@ -63,6 +64,7 @@ def command(
     num_gpu_blocks: int | None,
     schedule: str,
     generated: str,
+    vllm_version: str | None,
     subagents: bool,
     no_causes: bool,
     compare: str | None,
@@ -78,6 +80,7 @@ def command(
     from pkv_sim.loading import Reading, load_workload
     from pkv_sim.modelled import check_deployment, check_model, model_config
     from pkv_sim.outputs import json, text
+    from pkv_sim.profile import DEFAULT_PROFILE, Profile
     from pkv_sim.progress import progress
     from pkv_sim.simulation import Settings, simulate
 
@@ -98,6 +101,7 @@ def command(
         num_gpu_blocks=num_gpu_blocks or deployment.num_gpu_blocks_override,
         schedule=cast("Schedule", schedule),
         generated=cast("Generated", generated),
+        profile=Profile.for_version(vllm_version) if vllm_version else DEFAULT_PROFILE,
     )
     workloads = [load_workload(name, renderer, reading) for name in (file, *([compare] if compare else []))]
     simulations = [

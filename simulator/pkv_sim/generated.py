@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pkv_lint.prompt.formats import number_of_blocks
@@ -11,36 +11,37 @@ from pkv_sim.runs import cut, num_shared, pairs
 from pkv_sim.workload import TrafficRequest
 
 Generated = Literal["recorded", "none", "counted", "text"]
-MODES: tuple[Generated, ...] = ("recorded", "none", "counted", "text")
-
 LOOK_AHEAD = 8
 """Later requests of a session among which the next turn is looked for."""
 
 
-def with_generated(requests: Sequence[TrafficRequest], mode: Generated, block_size: int) -> list[TrafficRequest]:
-    """The requests with what is cached of their replies.
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """What of the replies is cached: their `text` where it is known, and room for their length where only that is
+    (`counted`)."""
 
-    `recorded`: the text where it is recorded, nothing elsewhere. `none`: nothing. `counted`: as many blocks as a reply
-    of the recorded length fills, which nobody reuses. `text`: the text where it is recorded; where only its length is,
-    the text is what follows this prompt in the next turn, the next request that begins with it; without one it is
-    counted.
-    """
-    if mode == "none":
-        return [_forgotten(request) for request in requests]
-    if mode == "counted":
-        return [replace(request, generated=None) if request.generated else request for request in requests]
-    if mode == "recorded":
-        return [request if request.generated else _forgotten(request) for request in requests]
+    text: bool
+    counted: bool
+
+
+REPLIES: dict[Generated, Replies] = {
+    "recorded": Replies(text=True, counted=False),
+    "none": Replies(text=False, counted=False),
+    "counted": Replies(text=False, counted=True),
+    "text": Replies(text=True, counted=True),
+}
+"""`recorded`: the text where it is recorded, nothing elsewhere. `none`: nothing. `counted`: as many blocks as a reply
+of the recorded length fills, which nobody reuses. `text`: the text where it is recorded or the next turn tells it (see
+`with_next_turns`); where neither is so, its length counts."""
+
+
+def with_next_turns(requests: Sequence[TrafficRequest], block_size: int) -> list[TrafficRequest]:
+    """The requests with the replies that are not recorded but for their length: what follows the prompt in the next
+    turn, which is the next request that begins with this whole prompt."""
     return [
         request if later is None or request.generated else _continued(request, later, block_size)
         for request, later in zip(requests, _next_turns(requests), strict=True)
     ]
-
-
-def _forgotten(request: TrafficRequest) -> TrafficRequest:
-    if request.num_generated_tokens is None:
-        return request
-    return replace(request, generated=None, num_generated_tokens=None)
 
 
 def _next_turns(requests: Sequence[TrafficRequest]) -> Iterator[TrafficRequest | None]:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 from pkv_lint.prompt.errors import InputError
 from pkv_sim.elsewhere import CountingCache, FindingTokenTree, Namespaces
@@ -14,7 +14,7 @@ from pkv_sim.fast.cache import FastCache, Lease
 from pkv_sim.fast.prefix_tree import BlockRequest, PrefixTree
 from pkv_sim.fast.recorded import RecordedReplay
 from pkv_sim.fast.run_tree import BlockRunTree
-from pkv_sim.generated import Generated, with_generated
+from pkv_sim.generated import REPLIES, Generated, Replies, with_next_turns
 from pkv_sim.misses import Misses, misses_of, total
 from pkv_sim.profile import DEFAULT_PROFILE, Profile
 from pkv_sim.runs import pairs
@@ -105,9 +105,13 @@ def simulate(workload: Workload, settings: Settings, progress: Progress = iter) 
 
     Raises InputError for a schedule that the workload lacks the times for.
     """
-    requests = with_generated(workload.requests, settings.generated, workload.block_size)
+    requests = _with_replies(workload, settings)
     watch = _Watch(requests, workload.block_size, settings)
-    hits, waits = _run(watch.cache, requests, progress(watch.in_blocks), settings.schedule)
+    waits = None
+    if settings.schedule == "recorded":
+        hits, waits = _recorded(watch.cache, requests, progress(watch.in_blocks))
+    else:
+        hits = watch.sequential(progress(watch.in_blocks))
     blames = workload.blames or {}
     served: list[Served] = []
     refused = list(workload.refused)
@@ -123,12 +127,18 @@ def simulate(workload: Workload, settings: Settings, progress: Progress = iter) 
 
 def cached_tokens(workload: Workload, settings: Settings) -> list[int | None]:
     """Only what each request hits, in tokens; None for one that is larger than the cache. Raises as `simulate`."""
-    requests = with_generated(workload.requests, settings.generated, workload.block_size)
-    tree, in_blocks = in_blocks_of(requests, workload.block_size)
+    requests = _with_replies(workload, settings)
+    tree, in_blocks = in_blocks_of(requests, workload.block_size, REPLIES[settings.generated])
     cache = FastCache(tree, settings.num_gpu_blocks, profile=settings.profile)
-    if settings.schedule == "sequential":
-        return cache.replay(in_blocks)
-    return _run(cache, requests, in_blocks, settings.schedule)[0]
+    if settings.schedule == "recorded":
+        return _recorded(cache, requests, in_blocks)[0]
+    return cache.replay(in_blocks)
+
+
+def _with_replies(workload: Workload, settings: Settings) -> Sequence[TrafficRequest]:
+    if settings.generated == "text":
+        return with_next_turns(workload.requests, workload.block_size)
+    return workload.requests
 
 
 def _within(blames: Sequence[Blame], misses: Misses) -> Iterator[Blame]:
@@ -143,12 +153,10 @@ def _within(blames: Sequence[Blame], misses: Misses) -> Iterator[Blame]:
             yield Blame(blame.code, blame.name, blame.path, blame.reason, tokens)
 
 
-def _run(
-    cache: FastCache, requests: Sequence[TrafficRequest], in_blocks: Iterable[BlockRequest], schedule: Schedule
-) -> tuple[list[int | None], Waits | None]:
+def _recorded(
+    cache: FastCache, requests: Sequence[TrafficRequest], in_blocks: Iterable[BlockRequest]
+) -> tuple[list[int | None], Waits]:
     """The cached tokens of each request, None for what is larger than the cache."""
-    if schedule == "sequential":
-        return [_served_alone(cache, request) for request in in_blocks], None
     replay = RecordedReplay(cache)
     for request, blocks in zip(requests, in_blocks, strict=True):
         if request.start is None:
@@ -162,53 +170,42 @@ def _run(
     return replay.cached_tokens, Waits(replay.num_waited, replay.time_waited)
 
 
-def _served_alone(cache: FastCache, request: BlockRequest) -> int | None:
-    if request.num_blocks > cache.num_usable_blocks:
-        return None
-    lease = cache.admit(request)
-    assert lease is not None, "nobody else uses blocks"
-    cache.finish(lease)
-    return lease.num_hit * cache.tree.block_size
-
-
-class _Watcher(Protocol):
-    def arrives(self, request: BlockRequest) -> None: ...
-
-    def admitted(self, request: BlockRequest, num_hit: int) -> None: ...
-
-    def finished(self, request: BlockRequest) -> None: ...
-
-
 class _WatchedCache(CountingCache):
-    """Tells a watcher when a request asks to be admitted, when it is, and when it ends."""
+    """Tells a watch when a request asks to be admitted, when it is, and when it ends."""
 
-    def __init__(self, tree: PrefixTree, settings: Settings, watcher: _Watcher) -> None:
+    def __init__(self, watch: _Watch, tree: PrefixTree, settings: Settings) -> None:
         super().__init__(tree, settings.num_gpu_blocks, profile=settings.profile)
-        self._watcher = watcher
+        self._watch = watch
 
     def admit(self, request: BlockRequest) -> Lease | None:
-        self._watcher.arrives(request)
+        index = self._watch.index_of[id(request)]
+        self._watch.arrives(index)
         lease = super().admit(request)
         if lease is not None:
-            self._watcher.admitted(request, lease.num_hit)
+            self._watch.admitted(index, lease.num_hit)
         return lease
 
     def finish(self, lease: Lease) -> None:
         super().finish(lease)
-        self._watcher.finished(lease.request)
+        self._watch.finished(self._watch.index_of[id(lease.request)])
 
 
 class _Watch:
     """A cache, and why its requests missed: `misses`, None for what was not served."""
 
     def __init__(self, requests: Sequence[TrafficRequest], block_size: int, settings: Settings) -> None:
-        self.requests = requests
         self.misses: list[Misses | None] = [None] * len(requests)
-        tree, self.in_blocks = in_blocks_of(requests, block_size)
-        self.cache = _WatchedCache(tree, settings, self)
-        self._index = {id(request): index for index, request in enumerate(self.in_blocks)}
+        self._requests = requests
+        self._replies = REPLIES[settings.generated]
+        tree, self.in_blocks = in_blocks_of(requests, block_size, self._replies)
         self._block_size = block_size
         self._bounded = settings.num_gpu_blocks is not None
+        self.cache: CountingCache
+        if settings.schedule == "recorded":
+            self.index_of = {id(request): index for index, request in enumerate(self.in_blocks)}
+            self.cache = _WatchedCache(self, tree, settings)
+        else:
+            self.cache = CountingCache(tree, settings.num_gpu_blocks, profile=settings.profile)
         self._elsewhere = 0
         self._namespaces: Namespaces | None = None
         self._seen: Seen
@@ -219,21 +216,32 @@ class _Watch:
         else:
             self._seen = SeenBlocks(block_size)
 
-    def arrives(self, request: BlockRequest) -> None:
-        if self._namespaces is not None:
-            self._elsewhere = self._namespaces.cached_blocks(self.requests[self._index[id(request)]])
+    def sequential(self, in_blocks: Iterable[BlockRequest]) -> list[int | None]:
+        """The cached tokens of each request, None for what is larger than the cache."""
+        hits = []
+        for index, request in enumerate(in_blocks):
+            self.arrives(index)
+            (hit,) = self.cache.replay((request,))
+            if hit is not None:
+                self.admitted(index, hit // self._block_size)
+                self.finished(index)
+            hits.append(hit)
+        return hits
 
-    def admitted(self, request: BlockRequest, num_hit: int) -> None:
-        index = self._index[id(request)]
-        asked = self.requests[index]
-        shared = self._seen.enter(asked)
+    def arrives(self, index: int) -> None:
         if self._namespaces is not None:
-            self._namespaces.use(asked)
+            self._elsewhere = self._namespaces.cached_blocks(self._requests[index])
+
+    def admitted(self, index: int, num_hit: int) -> None:
+        request = self._requests[index]
+        shared = self._seen.enter(request)
+        if self._namespaces is not None:
+            self._namespaces.use(request)
         elif not self._bounded:
             self._elsewhere = shared.any if shared.any > shared.namespace else 0
-        reads = asked.reads_cache
+        reads = request.reads_cache
         self.misses[index] = misses_of(
-            asked.num_prompt_tokens,
+            request.num_prompt_tokens,
             self._block_size,
             hit=num_hit,
             seen=shared.namespace if reads else 0,
@@ -241,37 +249,38 @@ class _Watch:
             other_namespace=self._elsewhere if reads else 0,
         )
 
-    def finished(self, request: BlockRequest) -> None:
-        asked = self.requests[self._index[id(request)]]
-        self._seen.leave(asked)
+    def finished(self, index: int) -> None:
+        request = self._requests[index]
+        if self._replies.text:
+            self._seen.leave(request)
         if self._namespaces is not None:
-            self._namespaces.use(asked)
+            self._namespaces.use(request)
 
 
 def in_blocks_of(
-    requests: Sequence[TrafficRequest], block_size: int
+    requests: Sequence[TrafficRequest], block_size: int, replies: Replies
 ) -> tuple[FindingTokenTree | BlockRunTree, list[BlockRequest]]:
     """Requests as the fast core takes them, and the tree that they are in."""
     if requests and requests[0].ids is None:
         runs = BlockRunTree(block_size)
-        return runs, [_by_runs(request, runs) for request in requests]
+        return runs, [_by_runs(request, runs, replies) for request in requests]
     tokens = FindingTokenTree(block_size)
-    return tokens, [_by_tokens(request, tokens) for request in requests]
+    return tokens, [_by_tokens(request, tokens, replies) for request in requests]
 
 
-def _by_tokens(request: TrafficRequest, tree: FindingTokenTree) -> BlockRequest:
+def _by_tokens(request: TrafficRequest, tree: FindingTokenTree, replies: Replies) -> BlockRequest:
     assert request.ids is not None
     # The last sampled token has no KV, so any will do.
-    output = request.generated + array("i", [0]) if request.generated else ()
-    made = tree.request(
-        request.ids, output, num_output_tokens=request.num_generated_tokens or 0, namespace=request.namespace
-    )
+    output = request.generated + array("i", [0]) if request.generated and replies.text else ()
+    counted = request.num_generated_tokens or 0 if replies.counted else 0
+    made = tree.request(request.ids, output, num_output_tokens=counted, namespace=request.namespace)
     return made if request.reads_cache else made._replace(max_hit=0)
 
 
-def _by_runs(request: TrafficRequest, tree: BlockRunTree) -> BlockRequest:
+def _by_runs(request: TrafficRequest, tree: BlockRunTree, replies: Replies) -> BlockRequest:
     assert request.runs is not None
-    prompt, generated = request.num_prompt_tokens, request.num_generated_tokens or 0
+    prompt = request.num_prompt_tokens
+    generated = request.num_generated_tokens or 0 if replies.counted else 0
     if not request.generated_runs:
         return tree.request(pairs(request.runs), prompt, num_output_tokens=generated)
     size = tree.block_size

@@ -110,6 +110,8 @@ def test_native_lines() -> None:
 def test_lines_of_token_ids() -> None:
     (line,) = good('{"token_ids": [5, 6, 7]}')
     assert line.request is None and line.token_ids == array("i", [5, 6, 7])
+    (line,) = good('{"token_ids": [5], "model": "adapter", "cache_salt": "s"}')
+    assert (line.model, line.cache_salt) == ("adapter", "s")
 
 
 def test_members_may_be_null_and_names_empty() -> None:

@@ -34,6 +34,7 @@ class TrafficLine:
     the element of the array), which starts at `line` and `column` of `file`; `prefix` is the path of the request in it
     (`request`, `body` or empty). `request` is the body (None when only `token_ids` are given), `api` the endpoint it is
     meant for (None: not said). `completion` is the raw generated text, `output_tokens` how many tokens were generated.
+    `model` and `cache_salt` stand beside `token_ids`, where there is no body to name them.
     """
 
     index: int
@@ -52,6 +53,8 @@ class TrafficLine:
     completion: str | None = None
     output_token_ids: array[int] | None = None
     output_tokens: int | None = None
+    model: str | None = None
+    cache_salt: str | None = None
 
     def locate(self, path: str, offset: int | None = None, *, key: bool = False) -> Position:
         """The place in the file of the value at `path` of the request; see `source.locate`."""
@@ -128,6 +131,8 @@ def _members(value: Any, zone: tzinfo) -> dict[str, Any]:
         "moment": read_timestamp(value.get("timestamp"), zone, "timestamp"),
         "end": read_timestamp(value.get("end_timestamp"), zone, "end_timestamp"),
         "completion": _text(value, "completion"),
+        "model": _text(value, "model") if request is None else None,
+        "cache_salt": _text(value, "cache_salt") if request is None else None,
         "output_token_ids": _ids(value, "output_token_ids"),
         "output_tokens": _count(value, "output_tokens") if "output_tokens" in value else _completion_tokens(value),
     }

@@ -28,6 +28,7 @@ def document(simulation: Simulation, bounds: Bounds | None = None, *, per_reques
             "num_gpu_blocks": settings.num_gpu_blocks,
             "schedule": settings.schedule,
             "generated": settings.generated,
+            "vllm_version": ".".join(map(str, settings.profile.version)),
         },
         "summary": summary(simulation),
         "causes": [

@@ -112,7 +112,7 @@ MISSING: dict[str, tuple[list[Line], str, str, str]] = {
     ),
     "an early message": (
         alone(asked(3)),
-        template(messages=MESSAGES.replace("message.role != 'system'", "message != messages[1]").replace(SYSTEM, "")),
+        template(messages=MESSAGES.replace("message.role != 'system'", "message not in messages[:2]")),
         "messages[1].content",
         "user messages",
     ),

@@ -150,11 +150,10 @@ def gone_on(chat: Chat) -> Chat | None:
 
 def following(chat: Chat, reply: Mapping[str, Any]) -> Chat | None:
     messages: list[Any] = chat["messages"]
-    last = role(messages[-1]) if messages else ""
-    if last not in ("user", "tool", "assistant"):
+    if role(messages[-1]) not in ("user", "tool"):
         return None
-    answer = [] if last == "assistant" else [{"role": "assistant", "content": "Done.", **reply}]
-    return {**chat, "messages": [*messages, *answer, {"role": "user", "content": "Thanks. Go on."}]}
+    answer = {"role": "assistant", "content": "Done.", **reply}
+    return {**chat, "messages": [*messages, answer, {"role": "user", "content": "Thanks. Go on."}]}
 
 
 def called(chat: Chat, reply: Mapping[str, Any]) -> Chat | None:

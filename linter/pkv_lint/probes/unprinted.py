@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ from ..changes import role
 from ..turns import Turn
 from .trials import Chat, Trials, shape
 
-WORDS = re.compile(r"[^\W_][\w ,-]{14,62}[^\W_]")
-"""Text that templates print as it is, long enough to stand for itself."""
+WORDS = re.compile(r"[^\W_][\w ,-]{14,62}[^\W_]"), re.compile(r"\w{4,}")
+"""Text that templates print as it is: some words, or one."""
 LEAST_LOST = 16
 """Characters of unknown origin below which they are numbers and punctuation."""
 BILLING_HEADER = "x-anthropic-billing-header"
@@ -77,7 +78,7 @@ def whole_path(path: str) -> str:
 def shown_inputs(trials: Trials, turn: Turn, given: Sequence[Given]) -> set[Given] | None:
     """Those of which the prompt shows something; None where that cannot be told."""
     text = turn.prompt.text or ""
-    everything = "\0".join(item.text for item in given)
+    everything = json.dumps(turn.chat, ensure_ascii=False)
     shown = {item for item in given if stands(item.text, text, everything)}
     if len(shown) < len(given):
         # Only now is the prompt worth following character by character.
@@ -96,9 +97,9 @@ def shown_inputs(trials: Trials, turn: Turn, given: Sequence[Given]) -> set[Give
 
 
 def stands(text: str, where: str, everything: str) -> bool:
-    """Whether some words of a text stand there word for word (and in nothing else that was given)."""
-    words = WORDS.search(text)
-    return words is not None and words[0] in where and everything.count(words[0]) <= 1
+    """Whether some words of a text stand in a prompt word for word, as often as they stand in the whole request."""
+    words = next((match[0] for pattern in WORDS if (match := pattern.search(text))), None)
+    return words is not None and where.count(words) >= everything.count(words)
 
 
 def below(path: str, root: str) -> bool:
@@ -145,7 +146,9 @@ def message_inputs(message: dict[str, Any], path: str) -> Iterator[Given]:
     calls = message.get("tool_calls")
     if speaker == "assistant" and isinstance(calls, list) and calls:
         # Many templates print the calls alone and leave out what was said with them.
-        yield Given("tool calls", f"{path}.tool_calls", "")
+        function = calls[0].get("function") if isinstance(calls[0], dict) else None
+        arguments = function.get("arguments") if isinstance(function, dict) else None
+        yield Given("tool calls", f"{path}.tool_calls", arguments if isinstance(arguments, str) else "")
         return
     content = message.get("content")
     kind = f"{speaker} messages"

@@ -12,8 +12,8 @@ from ..changes import role
 from ..turns import Turn
 from .trials import Chat, Trials, shape
 
-WORDS = re.compile(r"[^\W_][\w ,-]{14,62}[^\W_]"), re.compile(r"\w{4,}")
-"""Text that templates print as it is: some words, or one."""
+WORDS = re.compile(r"[^\W_][\w ,-]{14,62}[^\W_]"), re.compile(r"\w{12,}")
+"""Text that templates print as it is and do not hold themselves: some words, or a long one."""
 LEAST_LOST = 16
 """Characters of unknown origin below which they are numbers and punctuation."""
 BILLING_HEADER = "x-anthropic-billing-header"

@@ -43,9 +43,9 @@ class Group:
         return sorted({cause.turn.index for cause in self.causes})
 
     @property
-    def within_session(self) -> list[int]:
-        """The requests whose own session had the other version."""
-        return sorted({cause.turn.index for cause in self.causes if cause.relation != "other session"})
+    def within_conversation(self) -> list[int]:
+        """The requests whose own conversation had the other version."""
+        return sorted({cause.turn.index for cause in self.causes if is_inside(cause)})
 
     @property
     def consecutive(self) -> bool:
@@ -87,17 +87,22 @@ def grouped(replayed: Sequence[Replayed], block_size: int, count: CountTokens) -
 def settled(causes: Sequence[Cause], continued: bool) -> Nature:
     """The one nature of the causes at a spot.
 
-    What changes inside a session says more than what differs between two, and what most of them are more than an
+    What changes inside a conversation says more than what differs between two, and what most of them are more than an
     exception (a hash that looks like a number, a birthday that moves forward).
     """
     nature = causes[0].nature
     if nature not in OF_TEXT:
         return nature
-    inside = [cause for cause in causes if cause.relation != "other session"]
+    inside = [cause for cause in causes if is_inside(cause)]
     counts = Counter(cause.nature for cause in inside or causes)
     nature = max(counts, key=lambda name: (counts[name], -OF_TEXT.index(name)))
-    # Without session ids, requests that continue each other show that the text is constant in a session.
+    # Requests that continue each other show that the text is constant in a conversation, whatever its session.
     return "per_user" if nature == "volatile" and not inside and continued else nature
+
+
+def is_inside(cause: Cause) -> bool:
+    """Whether the change is one inside a conversation. A session can hold several (of sub-agents)."""
+    return cause.relation in ("continued", "auxiliary")
 
 
 def spot(cause: Cause) -> tuple[str, str, str]:
@@ -125,7 +130,7 @@ def heading(text: str, start: int) -> str:
 def gains(item: Replayed, cause: Cause, block_size: int, count: CountTokens) -> bool:
     """Whether anything that could be shared stands behind the blamed text itself. In a conversation there always is its
     history; between conversations, different text at the end of what they share loses nothing but itself."""
-    if cause.relation not in ("other session", "same session"):
+    if is_inside(cause):
         return True
     if cause.change.kind not in ("text", "argument", "tool_definition", "tool_set"):
         return True

@@ -99,23 +99,23 @@ def for_group(
             "hit": cause.hit,
             "hit_without": cause.hit_without,
             "requests": requests,
-            "within_session": group.within_session,
+            "within_conversation": group.within_conversation,
         },
         fix=fix,
     )
 
 
 def changing(facts: Facts, group: Group) -> str:
-    """How often something changes, told apart by whether it does so within sessions or from one to the next."""
-    requests, within = group.requests, group.within_session
+    """How often something changes, told apart by whether it does so within conversations or from one to the next."""
+    requests, within = group.requests, group.within_conversation
     if len(within) == len(requests):
         if len(requests) > 1 and len(requests) >= len(facts.replayed) - 1:
             return "changes in every request"
-        return f"changes within a session, in {counted(len(requests), 'request')}"
+        return f"changes within a conversation, in {counted(len(requests), 'request')}"
     between = len(requests) - len(within)
     if not within:
-        return f"differs from one session to the next, in {counted(between, 'request')}"
-    return f"changes in {counted(len(requests), 'request')}, {between} of them the first of a session"
+        return f"differs from one conversation to the next, in {counted(between, 'request')}"
+    return f"changes in {counted(len(requests), 'request')}, {between} of them the first of a conversation"
 
 
 def counted(number: int, noun: str) -> str:

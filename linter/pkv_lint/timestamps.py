@@ -24,6 +24,8 @@ EPOCHS = range(1_420_070_400, 2_208_988_800)
 """Unix times that a clock shows: 2015 to 2039."""
 
 YEAR = r"(?P<y>(?:19|20)\d{2})"
+# Of the Persian and the Buddhist calendar, too.
+ANY_YEAR = r"(?P<y>(?:1[34]|19|20|25)\d{2})"
 MONTH = r"(?P<mo>0?[1-9]|1[0-2])"
 DAY = r"(?P<d>0?[1-9]|[12]\d|3[01])"
 HOUR = r"(?P<h>[01]?\d|2[0-3])"
@@ -77,9 +79,10 @@ def forms() -> tuple[tuple[PieceKind, re.Pattern[str]], ...]:
     name = r"(?P<name>[^\W\d_]{3,12})"
     nth = r"(?:st|nd|rd|th|er|º|ª)?\.?"
     patterns: tuple[tuple[PieceKind, str], ...] = (
-        ("date", rf"{FREE}{YEAR}(?P<by>[-/.]){MONTH}(?P=by){DAY}(?!\d){STUCK}"),
+        ("date", rf"{FREE}{ANY_YEAR}(?P<by>[-/.]){MONTH}(?P=by){DAY}(?!\d){STUCK}"),
         ("date", rf"{FREE}{DAY}(?P<by>[-/.])\s?(?P<mo>\d{{1,2}})(?P=by)\s?{YEAR}(?!\d){STUCK}"),
         ("date", rf"{FREE}(?P<d>[0-3]\d)(?P<by>[./])(?P<mo>[0-3]\d)(?P=by)(?P<yy>\d\d)(?![\d./])"),
+        ("date", rf"{FREE}(?P<d>[0-3]\d)\.\s?(?P<mo>[01]\d)\.(?!\s?\d)"),
         ("date", rf"{FREE}(?P<d>\d{{1,2}})/(?P<mo>\d{{1,2}})/(?P<yy>\d\d)(?![\d/])"),
         ("date", rf"{FREE}{YEAR}(?P<mo>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01])(?!\d){STUCK}"),
         (
@@ -139,8 +142,10 @@ GLUE = re.compile(
 def find_timestamps(text: str, start: int, end: int) -> list[Timestamp]:
     """The dates and times that touch `text[start:end]`, in order."""
     first, last = max(text.rfind("\n", 0, start) + 1, start - AROUND), min(len(text), end + AROUND)
-    part = in_ascii(text[first:last])
-    found = [timestamp(run, first) for run in runs(pieces(part), part)]
+    found = []
+    for line in in_ascii(text[first:last]).split("\n"):
+        found += [timestamp(run, first) for run in runs(pieces(line), line)]
+        first += len(line) + 1
     return [one for one in found if one.end > start and one.start < max(end, start + 1)]
 
 

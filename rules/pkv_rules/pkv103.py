@@ -48,8 +48,8 @@ def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for nature in ("volatile", "argument"):
         for group in facts.of(nature):
-            if len(group.causes) == 1 < MANY <= len(facts.replayed) and not group.within_session:
-                message = "changed once, between two sessions"
+            if len(group.causes) == 1 < MANY <= len(facts.replayed) and not group.within_conversation:
+                message = "changed once, between two conversations"
                 yield for_group(rule, facts, group, message, FIX, severity="info")
                 continue
             severity: Severity = "error" if at_head(group) else SEVERITY

@@ -2,8 +2,8 @@
 
 ## What it does
 
-Reports text in the system prompt that stays the same in a session and differs from one session to the next, with text
-behind it that the sessions have in common. All such places of a message are one finding.
+Reports text in the system prompt that stays the same in a conversation and differs from one to the next, with text
+behind it that they have in common. All such places of a message are one finding.
 
 ## Why it matters
 
@@ -49,14 +49,14 @@ def check(facts: Facts) -> Iterator[Finding]:
     for group in facts.of("per_user"):
         places = len({cause.change.span for cause in group.causes if cause.turn is group.first.turn})
         where = f" ({counted(places, 'place')} in this text)" if places > 1 else ""
-        requests = counted(len(group.requests), "session")
-        message = f"is constant in a session and differs between them, in front of shared text: {requests}{where}"
+        requests = counted(len(group.requests), "conversation")
+        message = f"is constant in a conversation and differs between them, in front of shared text: {requests}{where}"
         edited = len(group.requests) == 1 and len({item.session for item in facts.replayed}) >= MANY
         yield for_group(
             rule,
             facts,
             group,
-            "changed once, between two sessions" if edited else message,
+            "changed once, between two conversations" if edited else message,
             FIX,
             severity="info" if edited else SEVERITY,
         )

@@ -184,7 +184,7 @@ def test_sessions_and_turns_are_told_apart() -> None:
     ]
     (finding,) = loud(lint(lines))
     assert (finding.code, finding.requests_affected) == ("PKV101", 3)
-    assert "from one session to the next" in finding.message and finding.evidence["within_session"] == []
+    assert "from one conversation to the next" in finding.message and finding.evidence["within_conversation"] == []
 
 
 def test_a_date_that_changes_once_is_a_note() -> None:

@@ -50,7 +50,7 @@ def test_names_the_text_of_a_user(name: str, named: bool) -> None:
     lines = sessions(lambda n: prompt(USERS[name](n)), named=named)
     (finding,) = loud(lint(lines))
     assert (finding.code, finding.severity, finding.path) == ("PKV104", "warning", "messages[0].content")
-    assert finding.requests_affected == 3 and finding.evidence["within_session"] == []
+    assert finding.requests_affected == 3 and finding.evidence["within_conversation"] == []
 
 
 def test_points_at_the_name() -> None:

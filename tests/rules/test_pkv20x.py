@@ -242,7 +242,7 @@ def test_other_sessions_may_have_other_tools(name: str) -> None:
 
 def test_other_tools_in_front_of_a_shared_system_prompt_cost_it() -> None:
     (finding,) = loud(lint(OTHER_SETS["other tools in other sessions"], chat_template=TOOLS_FIRST))
-    assert (finding.code, finding.evidence["within_session"]) == ("PKV203", [])
+    assert (finding.code, finding.evidence["within_conversation"]) == ("PKV203", [])
 
 
 CHOICES = talk(kit(), tool_choice=lambda n: "none" if n == 2 else "auto")
@@ -330,9 +330,9 @@ def test_one_fault_of_several_tools_is_one_finding() -> None:
 
 
 def test_in_the_fortieth_turn() -> None:
-    lines = talk(edited(lambda t, n: replaced(t, 4, description="Pays half."), first=40), turns=range(37, 43))
+    lines = talk(edited(lambda t, n: replaced(t, 4, description="Pays a bill in part."), first=40), turns=range(37, 43))
     (finding,) = loud(lint(lines))
-    assert (finding.code, finding.requests_affected, value_at(lines, finding)) == ("PKV204", 1, "half")
+    assert (finding.code, finding.requests_affected, value_at(lines, finding)) == ("PKV204", 1, "part")
 
 
 OTHERWISE: dict[str, tuple[Callable[[int], Tools | None], list[str]]] = {

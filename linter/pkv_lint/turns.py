@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from .prompt.deployment import Deployment
 from .prompt.errors import InputError, RenderError
 from .prompt.prompt import Prompt
 from .prompt.renderer import Renderer, api_of
@@ -73,7 +74,8 @@ def turn_of(line: TrafficLine, index: int, renderer: Renderer, now: datetime) ->
     else:
         chat = renderer.chat_body(line.request, line.api)
         prompt = renderer.render(line.request, now, api=line.api)
-    return Turn(index, line, chat, prompt, now, generated_ids(line, renderer), namespace(chat), unread_for(line, chat))
+    space = namespace(chat, renderer.deployment)
+    return Turn(index, line, chat, prompt, now, generated_ids(line, renderer), space, unread_for(line, chat))
 
 
 def generated_ids(line: TrafficLine, renderer: Renderer) -> array[int]:
@@ -84,8 +86,8 @@ def generated_ids(line: TrafficLine, renderer: Renderer) -> array[int]:
     return array("i")
 
 
-def namespace(chat: Mapping[str, Any]) -> tuple[str, str]:
-    return str(chat.get("model") or ""), str(chat.get("cache_salt") or "")
+def namespace(chat: Mapping[str, Any], deployment: Deployment) -> tuple[str, str]:
+    return deployment.adapter(str(chat.get("model") or "")), str(chat.get("cache_salt") or "")
 
 
 def unread_for(line: TrafficLine, chat: Mapping[str, Any]) -> str | None:

@@ -11,6 +11,7 @@ from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.formats import BlockLine, Traffic, read_traffic
 from pkv_lint.prompt.model_config import DEFAULT_BLOCK_SIZE
 from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.prompt.request import has_media
 from pkv_lint.prompt.streams import Source, name_of
 from pkv_lint.prompt.traffic import TrafficLine
 from pkv_lint.turns import Refused as RefusedLine
@@ -128,6 +129,9 @@ class _Loader:
             elif isinstance(item, RefusedLine):
                 line = item.line
                 self.refused.append(Refused(line.index, line.file, line.line, str(item.error)))
+            elif any(has_media(message) for message in item.chat["messages"]):
+                reason = "an image, audio or video is in it, whose tokens are not modelled"
+                self.refused.append(Refused(item.line.index, item.line.file, item.line.line, reason))
             elif self._take(request_of(item)) and causes and item.line.request is not None:
                 turns.append(item)
         if turns:

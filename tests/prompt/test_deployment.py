@@ -202,6 +202,12 @@ def test_keys_that_stand_alone_win_over_the_flag_itself() -> None:
 # Names, tools, variables.
 
 
+def test_adapters_are_apart_from_names_of_the_base_model() -> None:
+    deployment = read("vllm serve org/m --served-model-name a b --lora-modules x=path")
+    assert [deployment.adapter(name) for name in ("a", "b", "x", "", None)] == ["", "", "x", "", ""]
+    assert read("--block-size 16").adapter("a") == "a"
+
+
 @pytest.mark.parametrize(
     ("line", "names"),
     [

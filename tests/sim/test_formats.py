@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pkv_lint.prompt.errors import InputError
@@ -356,6 +356,7 @@ PIECES = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(PIECES, max_size=6), st.booleans())
 def test_any_lines_are_read_or_refused(pieces: list[str], subagents: bool) -> None:
     try:

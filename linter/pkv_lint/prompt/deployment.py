@@ -23,7 +23,7 @@ class Deployment:
     defaults hold.
 
     `served_model_names` are the names a request may ask for, first the base model's, then the LoRA adapters'; None
-    means any. `max_model_len` is in tokens; None means not stated (vLLM then takes it from config.json) or `auto`.
+    means any; `adapters` are the latter alone. `max_model_len` is in tokens; None means not stated (vLLM then takes it from config.json) or `auto`.
     `tool_parser` tells whether a tool call parser is configured, `tool_call_parser` which one when that was said.
     `chat_template` is as given: a file path, a built-in name or the template itself. `num_gpu_blocks_override` counts
     as vLLM does (block 0 is the null block), `kv_cache_memory_bytes` are bytes per GPU. `ignored` holds the flags
@@ -40,6 +40,7 @@ class Deployment:
     trust_remote_code: bool = False
     hf_overrides: Mapping[str, Any] = field(default_factory=dict)
     served_model_names: tuple[str, ...] | None = None
+    adapters: tuple[str, ...] = ()
     chat_template: str | None = None
     chat_template_content_format: str = "auto"
     default_chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -97,6 +98,11 @@ class Deployment:
     def name(self) -> str:
         """What the server calls its base model."""
         return (self.served_model_names or (self.model or "the model",))[0]
+
+    def adapter(self, name: str | None) -> str:
+        """What sets the KV of requests for this model apart: the name of a LoRA adapter, nothing for the base model
+        under any of its names. Where the names are not known every name is taken for a model of its own."""
+        return "" if not name or (self.served_model_names is not None and name not in self.adapters) else name
 
     def serves(self, name: str | None) -> bool:
         """Whether a request for `name` is answered (vLLM answers a missing or empty name with the base model)."""
@@ -496,7 +502,8 @@ def _build(line: _Line) -> Deployment:
     if names is None and found.get("model") is not None:
         names = [found["model"]]
     if names is not None:
-        found["served_model_names"] = (*names, *_adapters(line.lists.get("--lora-modules", []), "--lora-modules"))
+        found["adapters"] = _adapters(line.lists.get("--lora-modules", []), "--lora-modules")
+        found["served_model_names"] = (*names, *found["adapters"])
     ignored = dict(line.ignored)
     for variable, value in line.variables.items():
         if variable == "VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS":

@@ -44,9 +44,9 @@ NOW = re.compile(
 )
 # A label that may also be that of constant data ("Date: ..."): it counts at the start of a line only.
 LABEL = re.compile(
-    r"[\W_]*(?:[\w-]*(?:time|date|timestamp|clock|ts|zeit|uhrzeit|datum|heure|date et heure|fecha|hora|fecha y hora|"
-    r"data|data e hora|ora|tijd|tid|время|дата|дата и время|czas|saat|tarih|الوقت|التاريخ)|date and time|date & time|"
-    r"时间|日期|日期时间|時刻|日時|日付|시간|시각|날짜|일시)[\"'`*>\s]*[:=>\uff1a][\s\"'`*\[(<]*",
+    r"[\W_]*(?:(?:[\w-]*(?:time|timestamp|clock|zeit|datum)|(?:[\w-]*[_-])?(?:ts|date|heure|hora|fecha|data|ora|tijd|tid|"
+    r"время|дата|czas|saat|tarih|الوقت|التاريخ))|date and time|date & time|date et heure|fecha y hora|data e hora|"
+    r"дата и время|时间|日期|日期时间|時刻|日時|日付|시간|시각|날짜|일시)[\"'`*>\s]*[:=>\uff1a][\s\"'`*\[(<]*",
     re.IGNORECASE,
 )
 EXAMPLE = re.compile(
@@ -74,6 +74,10 @@ REQUEST_PREFIX = re.compile(
 )
 AHEAD = 60
 """Characters in front of a value in which a word may say what it is."""
+WORTH_READING = re.compile(
+    r"\d{4}|\d[:.h]\d\d|\d\s?[ap]\.?\s?m|\d\s?(?:[月日號号時时點点시일]|Uhr)|[a-z]\d|\d[a-z_]", re.I
+)
+"""What every date, time of day and identifier has; most lines with a number have it not."""
 LONGEST_LINE = 4000
 """Longer lines are data rather than instructions; they are not searched."""
 
@@ -99,7 +103,7 @@ def volatile(text: str, *, instructions: bool) -> Iterator[Match]:
     descriptions of tools are full of examples, there a word for "now" is needed."""
     at = 0
     for line in text.splitlines(keepends=True):
-        if len(line) <= LONGEST_LINE and any(map(str.isdigit, line)):
+        if len(line) <= LONGEST_LINE and WORTH_READING.search(line):
             for match in volatile_in_line(line, instructions):
                 yield Match(match.kind, at + match.start, at + match.end, match.granularity)
         at += len(line)
@@ -125,7 +129,7 @@ def is_moment(found: Timestamp, line: str, instructions: bool) -> bool:
         return True
     if not instructions:
         return False
-    labelled = LABEL.fullmatch(line[: found.start]) is not None
+    labelled = found.start <= AHEAD and LABEL.fullmatch(line[: found.start]) is not None
     if found.epoch is not None or not found.has_date:
         return labelled
     if labelled:

@@ -250,7 +250,7 @@ LOOKALIKES: dict[str, tuple[list[Line], list[str]]] = {
         single("", tools=[tool("book", 'Time such as "14:00".', t={"default": "2024-05-01 14:00:00"})]),
         [],
     ),
-    "numbers as large as Unix times": (single("Ids run from 1690000000 to 1700000000, at most 1700000000123."), []),
+    "numbers as large as Unix times": (single("Limits: 1690000000 and 1700000000, at most 1700000000123."), []),
     "nothing behind it": (alone({"messages": [{"role": "user", "content": "It is 2026-11-29 14:05:33 now."}]}), []),
     "behind all rules, before the question": (
         alone({"messages": [{"role": "system", "content": prompt("It is 14:05 now.", -1)}, *history(0)]}),

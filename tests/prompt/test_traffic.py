@@ -348,10 +348,33 @@ def test_a_line_that_is_too_long_is_skipped(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_document_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_values, "MAX_DOCUMENT_BYTES", 1024)
-    assert "is a JSON array of over 0 MiB" in str(refused(json.dumps([BODY] * 100)))
+    assert len(good(json.dumps([BODY] * 100))) == 100  # the elements of an array are held one at a time
+    monkeypatch.setattr(json_values, "MAX_LINE_BYTES", 1024)
+    long = {"messages": [{"role": "user", "content": "x" * 3 * 1024 * 1024}]}
+    items = read(json.dumps([BODY, long, BODY]))
+    assert [isinstance(item, TrafficLine) for item in items] == [True, False]
+    assert str(items[1]) == f"f:1:{len(LINE) + 4}: an element of the array is longer than 0 MiB"
     # One bad line in front of more lines than can be held: they are lines.
     items = read('{"a\n' + f"{LINE}\n" * 100)
     assert [isinstance(item, TrafficLine) for item in items] == [False] + [True] * 100
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 50])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_array_in_pieces(monkeypatch: pytest.MonkeyPatch, chunk: int, indent: int | None) -> None:
+    """However few bytes of an array are held, it reads the same."""
+    values = [BODY, {"messages": [], "n": 12345, "x": [True, None, -1.5e10, "\u00e9\\n\U0001f600"]}, {"body": BODY}]
+    text = json.dumps(values, indent=indent, ensure_ascii=False)
+    broken = [text, text[:-1], text[:-5], text.replace("null", "nul"), text.replace("12345", "1234x"), text + " x"]
+    broken += [text.replace("}", "},", 1), text.replace('"n"', "n"), text.replace("\\n", "\\q"), text[:-1] + ",]"]
+    expected = [list(map(repr, map(shown, read(each)))) for each in broken]
+    monkeypatch.setattr(json_values, "CHUNK", chunk)
+    monkeypatch.setattr(json_values, "MAX_LINE_BYTES", 8)
+    assert [list(map(repr, map(shown, read(each)))) for each in broken] == expected
+
+
+def shown(item: TrafficLine | InputError) -> object:
+    return item if isinstance(item, TrafficLine) else str(item)
 
 
 @given(

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from pkv_lint.prompt.errors import InputError
-from pkv_lint.prompt.source import check_encoding, decode, parse, parse_value, skip_space, syntax_error
+from pkv_lint.prompt.source import check_encoding, decode, parse, parse_value, skip_space
 
 # No server takes a body of this size. Longer lines are skipped without being held in memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024
-# A JSON array, or a value that is written over several lines, is held whole.
+# A value that is written over several lines, or an element of an array, is held whole.
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
+# Bytes of an array that are read at once.
+CHUNK = 1024 * 1024
+# Characters of `-Infinity`: a word that is cut off fails where it begins.
+LONGEST_WORD = 9
+
+_DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +49,7 @@ def read_values(stream: io.BufferedIOBase, name: str) -> Iterator[JsonValue | In
     number, raw = first
     check_encoding(raw, name)
     if raw.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n").startswith(b"["):
-        data = raw + stream.read(max(0, MAX_DOCUMENT_BYTES + 1 - len(raw)))
-        if len(data) > MAX_DOCUMENT_BYTES:
-            limit = MAX_DOCUMENT_BYTES // 1024**2
-            raise InputError(f"is a JSON array of over {limit} MiB; write one request per line", file=name)
-        yield from _values(data, number, name)
+        yield from _elements(_Text(stream, raw, number, name))
         return
     item = _line(number, raw, name)
     if isinstance(item, InputError) and item.code == "PKV901" and len(raw) <= MAX_LINE_BYTES:
@@ -104,41 +107,130 @@ def _line(number: int, raw: bytes, name: str) -> JsonValue | InputError:
 
 
 def _values(data: bytes, first_line: int, name: str) -> Iterator[JsonValue | InputError]:
-    """The elements of a JSON array, or JSON values one after the other; ends at the first that is not JSON."""
+    """JSON values one after the other; ends at the first that is not JSON."""
     try:
         text = decode(data, name, first_line)
-        at = skip_space(text, 0)
-        listed = text.startswith("[", at)
-        if listed:
-            at = skip_space(text, at + 1)
-        line, column, seen = first_line, 1, 0
-        while at < len(text) and not (listed and text[at] == "]"):
+        at, seen = skip_space(text, 0), 0
+        line, column = first_line, 1
+        while at < len(text):
             value, end = parse_value(text, at, name, first_line)
-            if breaks := text.count("\n", seen, at):
-                line, column = line + breaks, at - text.rfind("\n", seen, at)
-            else:
-                column += at - seen
+            line, column = _moved(text, seen, at, line, column)
             seen = at
-            yield JsonValue(value, text[at:end], line, column, listed)
+            yield JsonValue(value, text[at:end], line, column)
             at = skip_space(text, end)
-            if listed and not text.startswith("]", at):
-                at = _behind_comma(text, at, name, first_line)
-        if listed:
-            end = skip_space(text, at + 1)
-            if at == len(text) or end < len(text):
-                message = "the array does not end" if at == len(text) else "extra data behind the array"
-                raise syntax_error(f"not valid JSON: {message}", text, min(end, len(text)), name, first_line)
     except InputError as error:
         yield error
 
 
-def _behind_comma(text: str, at: int, name: str, first_line: int) -> int:
-    if not text.startswith(",", at):
-        raise syntax_error("not valid JSON: expecting ',' or ']'", text, at, name, first_line)
-    behind = skip_space(text, at + 1)
-    if text.startswith("]", behind):
-        raise syntax_error("not valid JSON: a comma behind the last element", text, at, name, first_line)
-    return behind
+def _moved(text: str, start: int, stop: int, line: int, column: int) -> tuple[int, int]:
+    """The place of the character `stop` of a text, given that of `start`."""
+    if breaks := text.count("\n", start, stop):
+        return line + breaks, stop - text.rfind("\n", start, stop)
+    return line, column + stop - start
+
+
+class _Text:
+    """The text of a stream, held from the value on that is being read. `text[start]` stands at `line` and `column`."""
+
+    def __init__(self, stream: io.BufferedIOBase, head: bytes, line: int, name: str) -> None:
+        self.name = name
+        self.text = ""
+        self.start = 0
+        self.line = line
+        self.column = 1
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._append(head.removeprefix(codecs.BOM_UTF8))
+
+    def more(self) -> bool:
+        """Read on, as much again as is held; False at the end of the stream."""
+        if len(self.text) - self.start > MAX_DOCUMENT_BYTES:
+            message = f"an element of the array is longer than {MAX_DOCUMENT_BYTES // 1024**2} MiB"
+            raise self.error(message, self.start)
+        data = self._stream.read(max(CHUNK, len(self.text) - self.start))
+        self._append(data)
+        return bool(data)
+
+    def _append(self, data: bytes) -> None:
+        try:
+            self.text += self._decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            self.text += error.object[: error.start].decode()
+            message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
+            raise self.error(message, len(self.text)) from None
+
+    def advance(self, at: int) -> int:
+        """Let go of what stands in front of a character; returns where that one is now."""
+        self.line, self.column = _moved(self.text, self.start, at, self.line, self.column)
+        if at > len(self.text) // 2:  # not every time: the rest is copied
+            self.text, at = self.text[at:], 0
+        self.start = at
+        return at
+
+    def space(self, at: int) -> int:
+        """Where the white space that starts at `at` ends: at a character, or at the end of the stream."""
+        while (at := skip_space(self.text, at)) == len(self.text) and self.more():
+            pass
+        return at
+
+    def value(self, at: int) -> tuple[Any, int]:
+        """The value that starts at `at`, and where it ends. Raises InputError (PKV901)."""
+        while True:
+            size = len(self.text)
+            try:
+                value, end = _DECODER.raw_decode(self.text, at)
+                if end < size or not self.more():
+                    return value, end
+            except json.JSONDecodeError as error:
+                # What was cut off inside fails at its end, or where a string begins.
+                cut_off = error.pos > size - LONGEST_WORD or error.msg.startswith("Unterminated string")
+                if not cut_off or not self.more():
+                    break
+            except (RecursionError, ValueError):
+                break
+        try:
+            parse_value(self.text[at:], 0, self.name)
+        except InputError as error:
+            raise self.error(error.message, at + _index(self.text[at:], error)) from None
+        raise AssertionError("what is no JSON was read")
+
+    def error(self, message: str, at: int) -> InputError:
+        """What is wrong at a character."""
+        line, column = _moved(self.text, self.start, at, self.line, self.column)
+        return InputError(message, file=self.name, line=line, column=column, code="PKV901")
+
+
+def _index(text: str, error: InputError) -> int:
+    """The character of a text that an error names by line and column."""
+    index = 0
+    for _ in range((error.line or 1) - 1):
+        index = text.index("\n", index) + 1
+    return index + (error.column or 1) - 1
+
+
+def _elements(held: _Text) -> Iterator[JsonValue | InputError]:
+    """The elements of a JSON array; ends at the first that is not JSON."""
+    try:
+        at = held.space(held.space(0) + 1)
+        while at < len(held.text) and held.text[at] != "]":
+            at = held.advance(at)
+            value, end = held.value(at)
+            yield JsonValue(value, held.text[at:end], held.line, held.column, listed=True)
+            at = held.space(end)
+            if at < len(held.text) and held.text[at] != "]":
+                if held.text[at] != ",":
+                    raise held.error("not valid JSON: expecting ',' or ']'", at)
+                behind = held.space(at + 1)
+                if held.text.startswith("]", behind):
+                    raise held.error("not valid JSON: a comma behind the last element", at)
+                at = behind
+        if at == len(held.text):
+            raise held.error("not valid JSON: the array does not end", at)
+        end = held.space(at + 1)
+        if end < len(held.text):
+            raise held.error("not valid JSON: extra data behind the array", end)
+    except InputError as error:
+        yield error
 
 
 def _is_blank(raw: bytes) -> bool:

@@ -76,6 +76,7 @@ def command(
 
     TRAFFIC is a file of requests or a trace in one of many formats, plain or compressed; `-` reads standard input.
     """
+    from pkv_lint.prompt.deployment import Deployment
     from pkv_sim.bounds import bounds_of
     from pkv_sim.loading import Reading, load_workload
     from pkv_sim.modelled import check_deployment, check_model, model_config
@@ -84,12 +85,12 @@ def command(
     from pkv_sim.progress import progress
     from pkv_sim.simulation import Settings, simulate
 
+    stated = Deployment.from_vllm_args(server.vllm_args)
+    check_deployment(stated)
+    if (config := model_config(server, stated)) is not None:
+        check_model(config, stated)
     zone, renderer = server.zone, server.renderer(PROGRAM)
     deployment = renderer.deployment
-    check_deployment(deployment)
-    config = model_config(server, deployment)
-    if config is not None:
-        check_model(config, deployment)
     reading = Reading(
         block_size=server.block_size or deployment.block_size,
         subagents=subagents,

@@ -278,7 +278,7 @@ class TestBadInput:
     def test_what_is_not_modelled_is_refused_by_name(self, sim: Sim, file: Write, arguments: str, message: str) -> None:
         run = sim(file(tokens(0, 40)), "--vllm-args", arguments)
         assert (run.status, run.out) == (2, "")
-        assert f"pkv-sim: {message}" in run.err
+        assert run.err.startswith(f"pkv-sim: {message}") and run.err.count("\n") == 1
 
     @pytest.mark.parametrize(
         "arguments", ["-dcp 1", "--kv-offloading-size 0", "--data-parallel-size 1", "--runner generate", "-tp 8"]

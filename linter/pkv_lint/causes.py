@@ -20,15 +20,18 @@ from .prompt.errors import RenderError
 from .prompt.prefix_tree import PrefixTree, common_prefix
 from .prompt.prompt import Prompt
 from .prompt.renderer import Renderer
-from .reasoning import restored, thoughts_of, without_reasoning
+from .reasoning import is_faithful, restored, thoughts_in, thoughts_of, without_reasoning
 from .sessions import Reference, Relation, placed
 from .turns import Turn
 
 MAX_RENDERS = 32
 """Renders spent on one request to tell its causes apart; what is left then is undone at once."""
+BEGINNING = 16
+"""Characters by which a reply is found in a prompt."""
 ONE_STEP: frozenset[ChangeKind] = frozenset(
     {
         "schema_keys",
+        "tool_definition",
         "history_edited",
         "history_removed",
         "history_inserted",
@@ -335,17 +338,16 @@ class Attribution:
         token = common_prefix(whole, prompt.token_ids)
         if token == len(whole):
             return
-        thought = thoughts_of({"content": self.earlier.line.completion})
+        completion = self.earlier.line.completion or ""
+        thought = thoughts_in(completion)
         if thought:
             sent = bool(thoughts_of(message))
             if not sent:
-                for candidate in restored(chat, place, self.earlier.line.completion or ""):
-                    kept = self.render(candidate, self.turn)
-                    if kept is not None and common_prefix(whole, kept.token_ids) > token:
-                        change = Change("reasoning", path, thought)
-                        better = self.cache.hit(kept.token_ids, self.namespace)
-                        yield from self.won(change, "reasoning_not_replayed", token, better)
-                        return
+                kept = self.render(restored(chat, place, thought), self.turn)
+                if kept is not None and common_prefix(whole, kept.token_ids) > token:
+                    better = self.cache.hit(kept.token_ids, self.namespace)
+                    yield from self.won(Change("reasoning", path, thought), "reasoning_not_replayed", token, better)
+                    return
             bare = self.render(without_reasoning(chat, [place]), self.turn) if sent else prompt
             if bare is not None and bare.token_ids == prompt.token_ids:
                 change = Change("template" if sent else "reply", path, thought)
@@ -355,18 +357,18 @@ class Attribution:
             better = self.cache.full_blocks(len(self.earlier.ids) + self.reproduced(prompt, token))
             yield from self.won(Change("template", path), "generation_prompt", token, better)
             return
-        text, completion = text_of(message), self.earlier.line.completion or ""
-        kind: ChangeKind = "template" if not completion or text.strip() in completion else "reply"
+        kind: ChangeKind = "template" if not completion or is_faithful(message, completion) else "reply"
         better = self.cache.full_blocks(len(whole))
-        yield from self.won(Change(kind, path, completion, text), "generated", token, better)
+        yield from self.won(Change(kind, path, completion, text_of(message)), "generated", token, better)
 
     def reproduced(self, prompt: Prompt, token: int) -> int:
         """How many generated tokens the prompt shows again behind the break."""
         if not self.earlier.generated or prompt.text is None:
             return 0
-        start = prompt.token_spans[token][0]
-        rest = self.renderer.encode_completion(prompt.text[start:])
-        return common_prefix(self.earlier.generated, rest)
+        rest = prompt.text[prompt.token_spans[token][0] :]
+        begins = (self.earlier.line.completion or "")[:BEGINNING]
+        rest = rest[max(rest.find(begins), 0) :]  # behind another opening of the reply
+        return common_prefix(self.earlier.generated, self.renderer.encode_completion(rest))
 
 
 def left_out(chat: Chat, name: str) -> Chat:

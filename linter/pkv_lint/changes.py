@@ -175,6 +175,11 @@ def system_changes(before: Sequence[Any], after: Sequence[Any]) -> Iterator[Chan
         return
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
         yield from value_changes(("messages", index, "content"), content(old), content(new))
+        for name in ("role", "name"):
+            if isinstance(old, dict) and isinstance(new, dict) and old.get(name) != new.get(name):
+                steps: Steps = ("messages", index, name)
+                edits = (Edit(steps, old.get(name, ABSENT)),)
+                yield Change("text", format_path(steps), shown(old.get(name)), shown(new.get(name)), edits=edits)
 
 
 def shared_items(one: Sequence[Any], other: Sequence[Any]) -> int:

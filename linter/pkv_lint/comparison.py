@@ -27,7 +27,7 @@ from .changes import (
 from .histories import Alignment, History, Stretch, parsed
 from .patterns import values
 from .prompt.source import format_path
-from .reasoning import FIELDS, thoughts_of, without_thoughts
+from .reasoning import FIELDS, thoughts_in, without_thoughts
 from .text_changes import text_changes
 
 PINNED = 2
@@ -207,7 +207,7 @@ def content_change(old: Any, new: Any, steps: Steps) -> Change:
     place = (*steps, "content")
     edits = (Edit(place, old.get("content", ABSENT)),)
     if isinstance(was, str) and isinstance(now, str):
-        thought = thoughts_of({"content": was}) if role(old) == "assistant" else ""
+        thought = thoughts_in(was) if role(old) == "assistant" else ""
         if thought and without_thoughts(was).strip() == now.strip():
             return Change("reasoning", format_path(steps), thought, edits=edits)
         if role(old) == "tool" and same_json(was, now):
@@ -303,7 +303,7 @@ def merged(changes: Sequence[Change]) -> Change:
     if len(changes) == 1:
         return first
     names = first.names
-    if first.kind == "arguments":
+    if first.kind in ("arguments", "schema_keys", "tool_definition"):
         names = tuple(dict.fromkeys(name for change in changes for name in change.names))
     edits = tuple(edit for change in changes for edit in change.edits)
     return replace(first, names=names, edits=edits, places=len(changes))

@@ -120,18 +120,19 @@ class Alignment:
                 self.blocks = found
         self._take_out_moved()
 
-    def _in_place(self) -> tuple[list[Block], int]:
-        """The messages that are the same at the same place, and how many are the same or versions of one; nothing where
-        other roles stand there. What is equal elsewhere (the same call made again) does not confuse them."""
+    def _in_place(self) -> tuple[list[Block], float]:
+        """The messages that are the same at the same place, and how many there are, versions of one counted half and
+        results of one call as the same; nothing where other roles stand there. What is equal elsewhere (the same call
+        made again) does not confuse them."""
         if len(self.after) < len(self.before):
             return [], 0
         found: list[Block] = []
-        versions = 0
+        versions = 0.0
         for at, (old, new) in enumerate(zip(self.before.messages, self.after.messages, strict=False)):
             if role(old) != role(new):
                 return [], 0
             if self.before.gists[at] != self.after.gists[at]:
-                versions += self.alike(at, at)
+                versions += 1 if same_call(old, new) else self.alike(at, at) / 2
                 continue
             versions += 1
             if found and found[-1].before + found[-1].size == at:
@@ -261,10 +262,16 @@ class Alignment:
         newest = min(self.before.newest, len(self.before) - 1)
         if any(i >= newest for i, _ in self.kept):
             return True
-        # Input of which nothing is left, with nothing in its place: a nudge that was taken out again.
+        return self.without_nudge is not None and any(i == newest - 1 for i, _ in self.kept)
+
+    @property
+    def without_nudge(self) -> int | None:
+        """The length of the earlier history without input at its end of which nothing is left, with nothing in its
+        place: a nudge that was taken out again. None when there is none."""
+        if self.moved:
+            return len(self.before) - self.moved
         tail = self.stretches[-1] if self.stretches else None
-        emptied = self.moved or (tail is not None and not tail.inside and tail.from_ == tail.to)
-        return bool(emptied) and any(i == newest - 1 for i, _ in self.kept)
+        return tail.start if tail is not None and not tail.inside and tail.from_ == tail.to else None
 
 
 def common(one: Sequence[Gist], other: Sequence[Gist]) -> int:
@@ -281,12 +288,17 @@ def runs(flags: Iterable[bool]) -> int:
     return count
 
 
+def same_call(old: Any, new: Any) -> bool:
+    """Whether two messages are results of one call."""
+    return role(old) == role(new) == "tool" and old.get("tool_call_id") == new.get("tool_call_id") is not None
+
+
 def resembles(old: Any, new: Any) -> bool:
     """Whether two messages are versions of one: of one role, and the same call's result, or one text in the other, or
     most of the text at its ends the same."""
     if role(old) != role(new):
         return False
-    if role(old) == "tool" and old.get("tool_call_id") is not None and old["tool_call_id"] == new.get("tool_call_id"):
+    if same_call(old, new):
         return True
     one, other = text_of(old), text_of(new)
     if one and other and (one in other or other in one):

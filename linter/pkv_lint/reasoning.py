@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from .changes import Chat, content, role, text_of
@@ -17,21 +17,38 @@ INLINE = re.compile(
 )
 """Reasoning inside of a reply's text, as models write it; an opening that stood in the prompt is missing."""
 
+END = re.compile(r"(?:<[|/\w][^<>\s]*>)*")
+"""Special tokens that end a reply."""
+
 
 def thoughts_of(message: Any) -> str:
     """The reasoning that comes with a reply, empty when there is none."""
-    if not isinstance(message, dict) or role(message) not in ("assistant", ""):
+    if not isinstance(message, dict) or role(message) != "assistant":
         return ""
     given = next((message[name] for name in FIELDS if message.get(name)), None)
     if given is not None:
         return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-    found = INLINE.match(text_of(message))
-    return next((text for name in INLINE.groupindex if (text := found[name])), "").strip() if found else ""
+    return thoughts_in(text_of(message))
+
+
+def thoughts_in(text: str) -> str:
+    """The reasoning in front of the answer in a text as it was generated, empty when there is none."""
+    found = INLINE.match(text)
+    return next((part for name in INLINE.groupindex if (part := found[name])), "").strip() if found else ""
 
 
 def without_thoughts(text: str) -> str:
     """The text of a reply without its reasoning."""
     return INLINE.sub("", text, count=1)
+
+
+def is_faithful(message: Any, completion: str) -> bool:
+    """Whether a reply says what was generated. White space around reasoning and calls is the server's to take away."""
+    text, calls = text_of(message), bool(message.get("tool_calls"))
+    answer = without_thoughts(completion) if thoughts_in(completion) and not thoughts_in(text) else completion
+    if calls:
+        return answer.lstrip().startswith(text.strip())
+    return answer.startswith(text) and END.fullmatch(answer, len(text)) is not None
 
 
 def without_reasoning(chat: Chat, places: Collection[int]) -> Chat:
@@ -54,11 +71,8 @@ def bare(message: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def restored(chat: Chat, place: int, completion: str) -> Iterator[Chat]:
-    """The body with the reasoning of a generated text put back into the reply at a place, as a field or in its text."""
-    message = chat["messages"][place]
-    found = INLINE.match(completion)
-    inline = {**message, "content": (found[0] if found else "") + text_of(message)}
-    fields = {**bare(message), "content": content(message), "reasoning": thoughts_of({"content": completion})}
-    for version in (fields, inline):
-        yield {**chat, "messages": [*chat["messages"][:place], version, *chat["messages"][place + 1 :]]}
+def restored(chat: Chat, place: int, thought: str) -> Chat:
+    """The body with reasoning put back into the reply at a place."""
+    messages = chat["messages"]
+    reply = {**bare(messages[place]), "content": content(messages[place]), "reasoning": thought}
+    return {**chat, "messages": [*messages[:place], reply, *messages[place + 1 :]]}

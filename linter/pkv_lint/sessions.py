@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import accumulate
@@ -57,6 +57,7 @@ class Seen:
     turn: Turn
     history: History
     head: int
+    states: Sequence[int]
     thread: Thread
     parent: Seen | None
 
@@ -72,9 +73,11 @@ class Thread:
 
 def placed(turns: Sequence[Turn]) -> list[Placed]:
     """Hold every request of a traffic, in order, against the best one before it."""
-    sessions = Sessions()
-    found = [sessions.place(turn) for turn in turns]
-    return list(side_requests(found, sessions.heads))
+    heads = Heads()
+    asked = [Asked.of(turn, heads.number(turn)) for turn in turns]
+    sessions = Sessions(heads, asked)
+    found = [sessions.place(request) for request in asked]
+    return list(side_requests(found, heads))
 
 
 def side_requests(requests: Sequence[Placed], heads: Heads) -> Iterator[Placed]:
@@ -161,18 +164,19 @@ class Sessions:
     per request seen: conversations are found by what was said in them.
     """
 
-    def __init__(self) -> None:
-        self.heads = Heads()
+    def __init__(self, heads: Heads, asked: Iterable[Asked]) -> None:
+        """`asked` is everything that will be placed: some relations only show later."""
+        self.heads = heads
         self._sessions: dict[tuple[str, str], list[Seen]] = {}
         self._threads: dict[tuple[str, str], list[Thread]] = {}
         self._ended: dict[tuple[str, int], list[Seen]] = {}
+        self._sent = {(request.turn.line.session_id, request.states[-1]) for request in asked if request.states}
         self._said: dict[tuple[str, Gist], list[Thread]] = {}
         self._last_with: dict[tuple[tuple[str, str], int], Turn] = {}
 
-    def place(self, turn: Turn) -> Placed:
+    def place(self, asked: Asked) -> Placed:
         """Take the next request."""
-        asked = Asked.of(turn, self.heads.number(turn))
-        name = turn.line.session_id
+        turn, name = asked.turn, asked.turn.line.session_id
         found = self._parent(asked, self._in_session(name)) if asked.states else None
         if found is None and name is not None and (turn.model, name) not in self._sessions:
             found = self._parent_elsewhere(asked)
@@ -195,7 +199,7 @@ class Sessions:
         else:
             thread = Thread(session)
         threads.append(thread)
-        seen = thread.last = Seen(turn, history, asked.head, thread, parent)
+        seen = thread.last = Seen(turn, history, asked.head, asked.states, thread, parent)
         earlier.append(seen)
         if asked.states:
             keep(self._ended.setdefault((turn.model, asked.states[-1]), []), seen)
@@ -251,6 +255,7 @@ class Sessions:
         """The request whose history this one has most of: the last of its conversation, or the one before a side
         request that ended it."""
         turn, history = asked.turn, asked.history
+        named = turn.line.session_id is not None
         threads: list[Thread] = []
         for said in dict.fromkeys([*reversed(history.gists[-PROBES:]), history.gists[0]]):
             threads += reversed(self._said.get((turn.model, said), []))
@@ -262,12 +267,26 @@ class Sessions:
             if seen is exact or not len(seen.history) or not allowed(seen):
                 continue
             alignment = Alignment(seen.history, history)
-            if alignment.goes_on and (turn.line.session_id is not None or not alignment.ends_alike_only):
+            if (
+                alignment.goes_on
+                and not self._is_aside(seen, asked, alignment)
+                and (named or not alignment.ends_alike_only)
+            ):
                 kept = len(alignment.kept)
                 rank = self.heads.versions(seen, turn), kept, kept - len(seen.history)
                 if rank > most:
                     best, most = seen, rank
         return best
+
+    def _is_aside(self, seen: Seen, asked: Asked, alignment: Alignment) -> bool:
+        """Whether two requests ask for something aside of one conversation: what the earlier one had at its end is
+        gone, and the conversation was sent without such an end both times, so the reply between answers that."""
+        length = alignment.without_nudge
+        if not length:
+            return False
+        session, end = seen.turn.line.session_id, len(seen.history) - length
+        own = asked.states[-end - 1] if end < len(asked.states) else None
+        return (session, seen.states[length - 1]) in self._sent and (session, own) in self._sent
 
     def _similar(self, asked: Asked, earlier: list[Seen]) -> Reference | None:
         """Another conversation of the session, with a similar head."""

@@ -183,6 +183,15 @@ FAULTS: dict[str, tuple[list[Line], str, int]] = {
         "messages[4].content",
         4,
     ),
+    "reminders, and a title asked for without them": (
+        [
+            *chat(4).sent(lambda m, t: [*m, user(REMINDER)])[:1],
+            *chat(1).sent(system="You write titles of six words."),
+            *chat(4).sent(lambda m, t: [*m, user(REMINDER)])[1:],
+        ],
+        "messages[2]",
+        2,
+    ),
     "two questions made one": (
         Run(
             [user(prose(1)), user(prose(2)), assistant(prose(3)), user(prose(4)), assistant("x"), user("z")], [2, 4, 6]
@@ -256,6 +265,16 @@ def silent() -> dict[str, list[Line]]:
             *lines[2:3],
             *branch(talk, 6, user("Give this conversation a title of five words.")).sent(),
             *lines[3:],
+        ],
+        "titles asked for after every question": [
+            request
+            for turn, line in enumerate(lines)
+            for request in (line, *branch(talk, 2 * turn + 1, user("A title, please: five words.")).sent())
+        ],
+        "titles asked for before every question": [
+            request
+            for turn, line in enumerate(lines)
+            for request in (*branch(talk, 2 * turn + 1, user("A title, please: five words.")).sent(), line)
         ],
         "a sub-agent between": [*lines[:2], *other, *lines[2:]],
         "twelve short conversations between": [

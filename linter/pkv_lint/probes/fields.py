@@ -25,6 +25,8 @@ class Spotted:
 
 def cache_markers(turn: Turn) -> Iterator[Spotted]:
     """The first marker in the body as it was sent."""
+    if not any(name in turn.line.text for name in MARKERS):
+        return
     steps = next(markers(turn.line.request, ()), None)
     if steps is not None:
         yield Spotted(turn, format_path(steps))

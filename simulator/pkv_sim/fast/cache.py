@@ -130,5 +130,6 @@ class FastCache(StretchPool):
         self._release(request.segment, full, lease.copies, request.num_blocks - full)
 
     def _register_up_to(self, lease: Lease, depth: int) -> None:
-        lease.copies += self._register(lease.request.segment, lease.num_registered, depth)
-        lease.num_registered = depth
+        if lease.num_registered < depth:
+            lease.copies += self._register(lease.request.segment, lease.num_registered, depth)
+            lease.num_registered = depth

@@ -48,23 +48,24 @@ class PrefixTree:
         self.starts.append(start)
         return len(self.starts) - 1
 
-    def _num_full_blocks(self, num_prompt_tokens: int, num_output_tokens: int) -> int:
-        """The full blocks of a request at its end. The last sampled token has no KV."""
-        return (num_prompt_tokens + max(0, num_output_tokens - 1)) // self.block_size
+    def _request(
+        self, segment: int, num_prompt_tokens: int, num_output_tokens: int, *, output_known: bool
+    ) -> BlockRequest:
+        """A request whose chain is on the way to `segment`: all of it, or, without a known output, that of its prompt.
 
-    def _request(self, segment: int, num_prompt_tokens: int, num_output_tokens: int) -> BlockRequest:
-        """A request whose whole chain, output included, is on the way to `segment`."""
+        What fills further blocks then is like nothing else.
+        """
         size = self.block_size
-        num_tokens = num_prompt_tokens + max(0, num_output_tokens - 1)
-        # The last token of a prompt is always computed, for its logits.
-        max_hit = max(0, num_prompt_tokens - 1) // size
-        return BlockRequest(
-            segment, max_hit, num_prompt_tokens // size, num_tokens // size, -(-num_tokens // size), num_prompt_tokens
-        )
-
-    def _request_of_unknown_output(self, segment: int, num_prompt_tokens: int, num_output_tokens: int) -> BlockRequest:
-        """A request whose prompt is on the way to `segment`, and whose output is like no other."""
-        prompt_blocks = num_prompt_tokens // self.block_size
-        if self._num_full_blocks(num_prompt_tokens, num_output_tokens) > prompt_blocks:
+        num_tokens = num_with_kv(num_prompt_tokens, num_output_tokens)
+        prompt_blocks = num_prompt_tokens // size
+        full_blocks = num_tokens // size
+        if full_blocks > prompt_blocks and not output_known:
             segment = self._add_segment(segment if prompt_blocks else NO_SEGMENT, prompt_blocks)
-        return self._request(segment, num_prompt_tokens, num_output_tokens)
+        # The last token of a prompt is always computed, for its logits.
+        max_hit = (num_prompt_tokens - 1) // size if num_prompt_tokens else 0
+        return BlockRequest(segment, max_hit, prompt_blocks, full_blocks, -(-num_tokens // size), num_prompt_tokens)
+
+
+def num_with_kv(num_prompt_tokens: int, num_output_tokens: int) -> int:
+    """The tokens of a request that have a place in the cache at its end: all but the last sampled one."""
+    return num_prompt_tokens + num_output_tokens - 1 if num_output_tokens else num_prompt_tokens

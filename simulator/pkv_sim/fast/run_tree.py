@@ -50,7 +50,7 @@ class BlockRunTree(PrefixTree):
         if ends:
             ends[-1] = full
         segment = self._find_or_add(ends, shifts, namespace)
-        return self._request_of_unknown_output(segment, num_prompt_tokens, num_output_tokens)
+        return self._request(segment, num_prompt_tokens, num_output_tokens, output_known=False)
 
     def _find_or_add(self, ends: list[int], shifts: list[int], namespace: Hashable) -> int:
         """The segment in which the chain of these runs ends."""
@@ -70,12 +70,13 @@ class BlockRunTree(PrefixTree):
             known = 0
             while shifts[index] == known_shifts[known]:
                 end, known_end = ends[index], known_ends[known]
-                depth = min(end, known_end)
-                if end == depth:
+                if end <= known_end:
+                    depth = end
                     index += 1
                     if index == len(ends):
                         return segment
-                if known_end == depth:
+                if known_end <= end:
+                    depth = known_end
                     known += 1
                     if known == len(known_ends):
                         # A branch starts where a chain leaves a segment, so at the end there is none: it grows.

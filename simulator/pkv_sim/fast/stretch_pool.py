@@ -66,7 +66,7 @@ class StretchPool:
         while depth > low:
             start = starts[segment]
             if start < depth:
-                yield segment, max(start, low), depth
+                yield segment, start if start > low else low, depth
                 depth = start
             segment = parents[segment]
 
@@ -96,10 +96,11 @@ class StretchPool:
         for hop, low, end in self._hops(segment, depth):
             stretches = self._stretches[hop]
             for index in range(0, cut(stretches, end), 2):
-                if stretches[index + 1] > 0:
+                state = stretches[index + 1]
+                if state > 0:
                     self.num_free_blocks -= stretches[index] - low
-                    stretches[index + 1] = 0
-                stretches[index + 1] -= 1
+                    state = 0
+                stretches[index + 1] = state - 1
                 low = stretches[index]
 
     def _take(self, count: int) -> None:
@@ -134,17 +135,21 @@ class StretchPool:
         now = self._now
         for hop, low, end in self._hops(segment, depth):
             stretches = self._stretches[hop]
-            # A copy that took over meanwhile is the block that a hit would use.
-            apart = [span for copy in copies if copy.segment == hop for span in copy.spans]
-            for first, last in without(low, end, apart):
+            held = [(low, end)]
+            if copies:
+                # A copy that took over meanwhile is no longer one: others may use it as well.
+                held = without(low, end, [span for copy in copies if copy.segment == hop for span in copy.spans])
+            for first, last in held:
                 begin = cut(stretches, first) if first > low else 0
                 for index in range(begin, cut(stretches, last), 2):
-                    stretches[index + 1] += 1
-                    if not stretches[index + 1]:
-                        stretches[index + 1] = now
+                    state = stretches[index + 1] + 1
+                    if not state:
+                        state = now
                         self.num_free_blocks += stretches[index] - first
+                    stretches[index + 1] = state
                     first = stretches[index]
-            join(stretches)
+            if len(stretches) > 2:
+                join(stretches)
         for copy in copies:
             copy.state = now
             self.num_free_blocks += copy.num_blocks

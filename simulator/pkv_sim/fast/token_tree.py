@@ -6,10 +6,10 @@ from array import array
 from collections.abc import Hashable, Sequence
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.fast.prefix_tree import NO_SEGMENT, BlockRequest, PrefixTree
+from pkv_sim.fast.prefix_tree import NO_SEGMENT, BlockRequest, PrefixTree, num_with_kv
 
-# Blocks are compared as raw bytes, by the C library, for as long as they agree; where they part is found by bisection
-# in a stretch that grows fourfold, so that a difference near the start is found soon.
+# Blocks are compared as raw bytes by the C library, in place. Where they part is found by bisection, in a stretch that
+# grows fourfold, so that a difference near the start is found soon.
 _FIRST_STRETCH = 16
 
 
@@ -19,28 +19,29 @@ class BytesTree(PrefixTree):
     def __init__(self, block_size: int, width: int) -> None:
         super().__init__(block_size)
         self._width = width
-        self._contents: dict[int, bytes] = {}
+        self._contents: dict[int, bytearray] = {}
 
-    def _find(self, data: bytes, namespace: Hashable) -> tuple[int, int]:
+    def _find(self, data: memoryview, namespace: Hashable) -> tuple[int, int]:
         """The segment in which the known part of a chain ends, and how many bytes that is."""
         width, children, contents = self._width, self._children, self._contents
         segment, position = NO_SEGMENT, 0
         place = namespace
         while True:
-            child = children.get((segment, place, data[position : position + width]))
+            child = children.get((segment, place, data[position : position + width].tobytes()))
             if child is None:
                 return segment, position
             segment = child
             content = contents[segment]
-            if data.startswith(content, position):
+            end = position + len(content)
+            if end <= len(data) and content.startswith(data[position:end]):
                 # A branch starts where a chain leaves a segment, so at the end of one there is none.
-                return segment, position + len(content)
-            position += _num_common_blocks(content, data, position, width) * width
+                return segment, end
+            position += _num_common_blocks(content, data[position:end], width) * width
             if position == len(data):
                 return segment, position
             place = position // width
 
-    def _find_or_add(self, data: bytes, namespace: Hashable) -> int:
+    def _find_or_add(self, data: memoryview, namespace: Hashable) -> int:
         """The segment in which a chain ends."""
         if not data:
             return NO_SEGMENT
@@ -48,39 +49,39 @@ class BytesTree(PrefixTree):
         if position == len(data):
             return segment
         if segment != NO_SEGMENT:
-            start = self.starts[segment] * self._width
-            if start + len(self._contents[segment]) == position:
-                self._contents[segment] = data[start:]
+            content = self._contents[segment]
+            if self.starts[segment] * self._width + len(content) == position:
+                content += data[position:]
                 return segment
         depth = position // self._width
         child = self._add_segment(segment, depth)
         place = depth if depth else namespace
-        self._children[segment, place, data[position : position + self._width]] = child
-        self._contents[child] = data[position:]
+        self._children[segment, place, data[position : position + self._width].tobytes()] = child
+        self._contents[child] = bytearray(data[position:])
         return child
 
 
-def _num_common_blocks(content: bytes, data: bytes, position: int, width: int) -> int:
-    """How many blocks at the start of `content` are in `data` at `position`. Not all of `content` is."""
-    same, stretch = 0, _FIRST_STRETCH * width
-    end = min(len(content), len(data) - position)
+def _num_common_blocks(content: bytearray, data: memoryview, width: int) -> int:
+    """How many blocks at the start are the same. One of both may be longer."""
+    end = min(len(content), len(data))
+    low, stretch = 0, _FIRST_STRETCH * width
     while True:
-        if same == end:
+        if low == end:
             return end // width
-        stop = min(same + stretch, end)
-        if content[same:stop] != data[position + same : position + stop]:
+        high = min(low + stretch, end)
+        if not content.startswith(data[low:high], low):
             break
-        same = stop
+        low = high
         stretch *= 4
-    low, high = same // width, stop // width - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        first, last = low * width, middle * width
-        if content[first:last] == data[position + first : position + last]:
-            low = middle
+    # In blocks: the first `same` are, the first `other` are not.
+    same, other = low // width, high // width
+    while same + 1 < other:
+        middle = (same + other) // 2
+        if content.startswith(data[low : middle * width], low):
+            same = middle
         else:
-            high = middle - 1
-    return low
+            other = middle
+    return same
 
 
 class TokenTree(BytesTree):
@@ -105,10 +106,10 @@ class TokenTree(BytesTree):
         num_prompt = len(prompt)
         if not len(output):
             segment = self._find_or_add(self._whole_blocks(prompt), namespace)
-            return self._request_of_unknown_output(segment, num_prompt, num_output_tokens)
-        size = self._num_full_blocks(num_prompt, len(output)) * self._width
-        data = b"".join((_raw(prompt), _raw(output)))[:size]
-        return self._request(self._find_or_add(data, namespace), num_prompt, len(output))
+            return self._request(segment, num_prompt, num_output_tokens, output_known=False)
+        size = num_with_kv(num_prompt, len(output)) // self.block_size * self._width
+        data = memoryview(b"".join((_raw(prompt), _raw(output))))[:size]
+        return self._request(self._find_or_add(data, namespace), num_prompt, len(output), output_known=True)
 
     def known_prefix(self, prompt: Sequence[int], namespace: Hashable = None) -> tuple[int, int]:
         """The longest known prefix of a prompt, in full blocks: the segment in which it ends (NO_SEGMENT without one)
@@ -116,8 +117,8 @@ class TokenTree(BytesTree):
         segment, position = self._find(self._whole_blocks(prompt), namespace)
         return segment, position // self._width
 
-    def _whole_blocks(self, tokens: Sequence[int]) -> bytes:
-        return _raw(tokens)[: len(tokens) // self.block_size * self._width].tobytes()
+    def _whole_blocks(self, tokens: Sequence[int]) -> memoryview:
+        return _raw(tokens)[: len(tokens) // self.block_size * self._width]
 
 
 def _raw(tokens: Sequence[int]) -> memoryview:
@@ -152,8 +153,8 @@ class BlockIdTree(BytesTree):
         if len(hash_ids) < full:
             raise InputError(f"{num_prompt_tokens} prompt tokens fill {full} blocks, but {len(hash_ids)} have an id")
         try:
-            data = array("q", hash_ids[:full]).tobytes()
+            data = memoryview(array("q", hash_ids[:full])).cast("B")
         except OverflowError:
             raise InputError("block ids must fit into 64 bits, with a sign") from None
         segment = self._find_or_add(data, namespace)
-        return self._request_of_unknown_output(segment, num_prompt_tokens, num_output_tokens)
+        return self._request(segment, num_prompt_tokens, num_output_tokens, output_known=False)

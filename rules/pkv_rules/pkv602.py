@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_turn
+from pkv_lint.rule_api import Facts, Finding, Severity, counted, for_turn
 
 CODE = "PKV602"
 NAME = "prefix-below-block"
@@ -43,8 +43,9 @@ def check(facts: Facts) -> Iterator[Finding]:
     short = facts.short_prefixes
     if short:
         most = max(item.shared for item in short)
-        shares = f"shares {most} tokens" if len(short) == 1 else f"share up to {most} tokens each"
-        message = f"{shares} with an earlier request, less than one block of {facts.block_size}"
+        shares = f"shares {most}" if len(short) == 1 else f"share up to {most}"
+        who = counted(len(short), "request")
+        message = f"{who} {shares} tokens with an earlier one, less than a block of {facts.block_size}"
         yield for_turn(
             modules[__name__],
             facts,

@@ -23,7 +23,8 @@ class Deployment:
     defaults hold.
 
     `served_model_names` are the names a request may ask for, first the base model's, then the LoRA adapters'; None
-    means any; `adapters` are the latter alone. `max_model_len` is in tokens; None means not stated (vLLM then takes it from config.json) or `auto`.
+    means any; `adapters` are the latter alone. `max_model_len` is in tokens; None means not stated (vLLM then takes it
+    from config.json) or `auto`.
     `tool_parser` tells whether a tool call parser is configured, `tool_call_parser` which one when that was said.
     `chat_template` is as given: a file path, a built-in name or the template itself. `num_gpu_blocks_override` counts
     as vLLM does (block 0 is the null block), `kv_cache_memory_bytes` are bytes per GPU. `ignored` holds the flags

@@ -40,9 +40,12 @@ class InputError(PkvError):
 
 
 class RenderError(PkvError):
-    """A request that the server would refuse. `status` is the HTTP status it would answer with, `path` the place to blame
-    in the request as a JSON path (None when the whole request is meant), `from_template` whether the chat template itself
-    refused (or failed on) it rather than the request validation."""
+    """A request that the server would refuse.
+
+    `status` is the HTTP status it would answer with, `path` the place to blame in the request as a JSON path (None when
+    the whole request is meant), `from_template` whether the chat template itself refused (or failed on) it rather than
+    the request validation.
+    """
 
     def __init__(
         self, message: str, *, path: str | None = None, status: int = 400, from_template: bool = False

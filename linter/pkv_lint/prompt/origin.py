@@ -33,8 +33,8 @@ class Origin:
     """A run of rendered characters `[start, end)` of the prompt text and the place they came from.
 
     `offset` is the 0-based code point in the decoded value at `source.where` that the first character came from; when
-    `linear`, character `start + i` came from `offset + i`, else every character of the run came from the one at `offset`
-    (an escape such as `\\n` prints two characters for one).
+    `linear`, character `start + i` came from `offset + i`, else every character of the run came from the one at
+    `offset` (an escape such as `\\n` prints two characters for one).
     """
 
     start: int

@@ -1,4 +1,4 @@
-"""A radix tree over token arrays: how much of a prompt has been seen before, as an unbounded prefix cache would know it."""
+"""A radix tree over token arrays: how much of a prompt an unbounded prefix cache would have seen before."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from array import array
 
 
 class PrefixTree:
-    """Holds token sequences. Runs of tokens without a branch are one edge, so cost grows with branches, not with tokens."""
+    """Holds token sequences. Tokens without a branch are one edge, so cost grows with branches, not with tokens."""
 
     def __init__(self) -> None:
         self._root = Node(array("i"))

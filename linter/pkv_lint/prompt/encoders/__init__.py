@@ -42,7 +42,7 @@ class Encoder(Protocol):
     """Makes a prompt as ids, without a text of its own."""
 
     def encode(self, body: Mapping[str, Any], now: datetime) -> Encoded:
-        """The prompt of a validated chat body, not yet truncated. Raises RenderError where the server would refuse it."""
+        """The prompt of a validated chat body, not yet truncated. Raises RenderError where the server refuses it."""
         ...
 
     def encode_completion(self, text: str) -> array[int]:

@@ -17,9 +17,9 @@ class Finding:
 
     `request` is the 0-based index of the first one, `path` a JSON path in its body (None: no place in the body), `span`
     the code points `[start, end)` of the decoded string there, `line` and `column` the 1-based place in `file` (0 when
-    there is none). `tokens_lost` are prompt tokens in full blocks that would have been reused without this cause, summed
-    over the `requests_affected`. `evidence` holds what was seen (both versions, the break in tokens and blocks), `fix`
-    what to do.
+    there is none). `tokens_lost` are prompt tokens in full blocks that would have been reused without this cause,
+    summed over the `requests_affected`. `evidence` holds what was seen (both versions, the break in tokens and blocks),
+    `fix` what to do.
     """
 
     code: str

@@ -12,17 +12,21 @@ from pkv_lint.findings import Finding
 from pkv_lint.linting import load_rules
 from pkv_lint.prompt.renderer import Renderer
 from pkv_lint.turns import Turn
+from pkv_sim.progress import Progress
 from pkv_sim.workload import Blame
 
 UNREAD = "PKV604"
 """The rule about requests that make the server skip the lookup: it looks at one request by itself."""
 
 
-def blames_of(turns: Sequence[Turn], renderer: Renderer, block_size: int) -> dict[int, tuple[Blame, ...]]:
+def blames_of(
+    turns: Sequence[Turn], renderer: Renderer, block_size: int, progress: Progress
+) -> dict[int, tuple[Blame, ...]]:
     """The findings that cost tokens, by the index of the request in its file, in prompt order. `turns` are in the order
     of arrival."""
     numbered = [replace(turn, index=index) for index, turn in enumerate(turns)]
-    facts = Facts(list(replay(numbered, renderer, block_size)), renderer, block_size)
+    replayed = progress(replay(numbered, renderer, block_size), "requests compared:", len(numbered))
+    facts = Facts(list(replayed), renderer, block_size)
     unread = any(item.unread for item in facts.replayed)
     if not unread and not facts.groups:
         return {}

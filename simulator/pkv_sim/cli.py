@@ -82,7 +82,7 @@ def command(
     from pkv_sim.modelled import check_deployment, check_model, model_config
     from pkv_sim.outputs import json, text
     from pkv_sim.profile import DEFAULT_PROFILE, Profile
-    from pkv_sim.progress import progress
+    from pkv_sim.progress import on_terminal
     from pkv_sim.simulation import Settings, simulate
 
     stated = Deployment.from_vllm_args(server.vllm_args)
@@ -96,7 +96,7 @@ def command(
         subagents=subagents,
         causes=not no_causes,
         zone=zone,
-        progress=lambda items: progress(items, "requests read:"),
+        progress=on_terminal,
     )
     settings = Settings(
         num_gpu_blocks=num_gpu_blocks or deployment.num_gpu_blocks_override,
@@ -105,10 +105,7 @@ def command(
         profile=Profile.for_version(vllm_version) if vllm_version else DEFAULT_PROFILE,
     )
     workloads = [load_workload(name, renderer, reading) for name in (file, *([compare] if compare else []))]
-    simulations = [
-        simulate(workload, settings, lambda requests: progress(requests, "requests simulated:", len(requests)))
-        for workload in workloads
-    ]
+    simulations = [simulate(workload, settings, on_terminal) for workload in workloads]
     bounds = [bounds_of(workload, settings) for workload in workloads]
     if format_ == "json":
         documents = [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
 from pkv_lint.prompt.errors import InputError
@@ -17,23 +17,23 @@ from pkv_lint.prompt.traffic import TrafficLine
 from pkv_lint.turns import Refused as RefusedLine
 from pkv_lint.turns import Turn, read_turns
 from pkv_sim.blame import blames_of
+from pkv_sim.progress import Progress, silently
 from pkv_sim.workload import Blame, Refused, TrafficRequest, Workload, by_time
 
 Item = TrafficLine | BlockLine | InputError
-Progress = Callable[[Iterable[Item]], Iterable[Item]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """How a file is read: `block_size` as stated (tokens; None: what the format says, else vLLM's default), `subagents`
     whether nested agents of sessions count, `causes` whether the linter is asked why prompts diverge, `zone` the
-    server's time zone, `progress` what the lines are passed through."""
+    server's time zone."""
 
     block_size: int | None = None
     subagents: bool = False
     causes: bool = True
     zone: tzinfo = UTC
-    progress: Progress = field(default=iter)
+    progress: Progress = silently
 
 
 def load_workload(source: Source, renderer: Renderer, reading: Reading) -> Workload:
@@ -47,9 +47,9 @@ def load_workload(source: Source, renderer: Renderer, reading: Reading) -> Workl
     )
     loader = _Loader(name, traffic, renderer, traffic.block_size or reading.block_size or DEFAULT_BLOCK_SIZE)
     if traffic.format in ("mooncake", "weka", "azure", "burstgpt"):
-        loader.blocks(reading.progress(traffic.items))
+        loader.blocks(reading.progress(traffic.items, "requests read:"))
     else:
-        loader.text(reading.progress(traffic.items), causes=reading.causes)
+        loader.text(traffic.items, reading)
     workload = loader.workload()
     if not workload.requests:
         raise loader.empty()
@@ -120,10 +120,11 @@ class _Loader:
                 )
             )
 
-    def text(self, items: Iterable[Item], *, causes: bool) -> None:
+    def text(self, items: Iterable[Item], reading: Reading) -> None:
         """Requests with their content."""
         turns: list[Turn] = []
-        for item in read_turns(self._lines(items), self.renderer, datetime.now()):
+        lines = self._lines(reading.progress(items, "requests rendered:"))
+        for item in read_turns(lines, self.renderer, datetime.now()):
             if isinstance(item, InputError):
                 self.unusable.append(item)
             elif isinstance(item, RefusedLine):
@@ -132,11 +133,11 @@ class _Loader:
             elif any(has_media(message) for message in item.chat["messages"]):
                 reason = "an image, audio or video is in it, whose tokens are not modelled"
                 self.refused.append(Refused(item.line.index, item.line.file, item.line.line, reason))
-            elif self._take(request_of(item)) and causes and item.line.request is not None:
+            elif self._take(request_of(item)) and reading.causes and item.line.request is not None:
                 turns.append(item)
         if turns:
             arrived = by_time(turns, lambda turn: turn.line.moment.seconds)
-            self.blames = blames_of(arrived, self.renderer, self.block_size)
+            self.blames = blames_of(arrived, self.renderer, self.block_size, reading.progress)
 
     def _lines(self, items: Iterable[Item]) -> Iterator[TrafficLine | InputError]:
         for item in items:

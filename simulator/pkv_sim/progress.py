@@ -5,9 +5,21 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class Progress(Protocol):
+    """What items are passed through while they are worked on."""
+
+    def __call__(self, items: Iterable[T], name: str, total: int | None = None) -> Iterable[T]: ...
+
+
+def silently(items: Iterable[T], name: str, total: int | None = None) -> Iterable[T]:
+    """The items, and nothing is shown."""
+    return items
+
 
 PATIENCE = 1.0
 """Seconds before anything is shown."""
@@ -17,7 +29,7 @@ BAR = 24
 """Characters of a full bar."""
 
 
-def progress(items: Iterable[T], name: str, total: int | None = None) -> Iterator[T]:
+def on_terminal(items: Iterable[T], name: str, total: int | None = None) -> Iterator[T]:
     """The items, shown as they are taken: a bar where the `total` is known, else their number. Only on a terminal."""
     stream = sys.stderr
     if not stream.isatty():

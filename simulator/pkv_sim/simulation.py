@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -17,12 +17,12 @@ from pkv_sim.fast.run_tree import BlockRunTree
 from pkv_sim.generated import REPLIES, Generated, Replies, with_next_turns
 from pkv_sim.misses import Misses, misses_of, total
 from pkv_sim.profile import DEFAULT_PROFILE, Profile
+from pkv_sim.progress import Progress, silently
 from pkv_sim.runs import pairs
 from pkv_sim.seen import Seen, SeenBlocks, SeenTokens
 from pkv_sim.workload import Blame, Refused, TrafficRequest, Workload
 
 Schedule = Literal["sequential", "recorded"]
-Progress = Callable[[Sequence[BlockRequest]], Iterable[BlockRequest]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,18 +100,19 @@ def share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def simulate(workload: Workload, settings: Settings, progress: Progress = iter) -> Simulation:
-    """Serve the requests of a workload in their order. `progress` is what they are passed through meanwhile.
+def simulate(workload: Workload, settings: Settings, progress: Progress = silently) -> Simulation:
+    """Serve the requests of a workload in their order. `progress` shows how far it is.
 
     Raises InputError for a schedule that the workload lacks the times for.
     """
     requests = _with_replies(workload, settings)
     watch = _Watch(requests, workload.block_size, settings)
+    in_blocks = progress(watch.in_blocks, "requests simulated:", len(requests))
     waits = None
     if settings.schedule == "recorded":
-        hits, waits = _recorded(watch.cache, requests, progress(watch.in_blocks))
+        hits, waits = _recorded(watch.cache, requests, in_blocks)
     else:
-        hits = watch.sequential(progress(watch.in_blocks))
+        hits = watch.sequential(in_blocks)
     blames = workload.blames or {}
     served: list[Served] = []
     refused = list(workload.refused)

@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pkv_sim import progress
 from pkv_sim.cli import main
 
 ROOT = Path(__file__).parent.parent.parent
@@ -482,3 +484,25 @@ def test_lengths_alone_share_nothing(sim: Sim, shared: Path) -> None:
     run = sim(shared / "data" / "traces" / "AzureLLMInferenceTrace_2023_code.csv")
     assert "8,819 requests" in run.out and "hit rate 0.00 %" in run.out
     assert "only lengths are recorded, so no two prompts share anything here" in run.out
+
+
+class TestProgress:
+    def test_shown_on_a_terminal_when_it_takes_long(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = iter(range(100))
+        monkeypatch.setattr(time, "monotonic", lambda: next(clock) * 0.75)
+        assert list(progress.on_terminal(range(3), "read:")) == [0, 1, 2]
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        assert list(progress.on_terminal(range(4), "read:")) == [0, 1, 2, 3]
+        assert capsys.readouterr().err == "\rread: 2\033[K\rread: 3\033[K\rread: 4\033[K\r\033[K"
+        assert list(progress.on_terminal(range(3), "read:", 3)) == [0, 1, 2]
+        assert f"\rread: [{'#' * 16}{'.' * 8}] 2 of 3" in capsys.readouterr().err
+
+    def test_nothing_is_left_behind_by_short_work(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        assert list(progress.on_terminal(range(3), "read:")) == [0, 1, 2]
+        assert capsys.readouterr().err == ""

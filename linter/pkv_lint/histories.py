@@ -247,9 +247,17 @@ class Alignment:
         if not self._newest_kept:
             return False
         again = (last_before, last_after) == (len(self.before) - 1, len(self.after) - 1)
+        if again and self._replied_otherwise:
+            return False
         if not again and not any(map(self.after.speaks, range(last_after + 1, len(self.after)))):
             return False
         return len(self.kept) * 2 >= min(len(self.before), last_after + 1)
+
+    @property
+    def _replied_otherwise(self) -> bool:
+        """Whether the last reply differs: of a request that was sent again, another sample."""
+        replies = [at for at in range(len(self.before)) if self.before.speaks(at)]
+        return bool(replies) and not any(b.before <= replies[-1] < b.before + b.size for b in self.blocks)
 
     @property
     def ends_alike_only(self) -> bool:

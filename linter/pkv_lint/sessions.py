@@ -177,7 +177,7 @@ class Sessions:
     def place(self, asked: Asked) -> Placed:
         """Take the next request."""
         turn, name = asked.turn, asked.turn.line.session_id
-        found = self._parent(asked, self._in_session(name)) if asked.states else None
+        found = self._parent(asked, self._in_session(asked)) if asked.states else None
         if found is None and name is not None and (turn.model, name) not in self._sessions:
             found = self._parent_elsewhere(asked)
         session = name if name is not None else found.seen.thread.session if found else f"#{turn.index}"
@@ -211,12 +211,14 @@ class Sessions:
         self._last_with[turn.namespace, asked.head] = turn
 
     @staticmethod
-    def _in_session(name: str | None) -> Allowed:
-        return (
-            (lambda seen: seen.turn.line.session_id is None)
-            if name is None
-            else lambda seen: seen.thread.session == name
-        )
+    def _in_session(asked: Asked) -> Allowed:
+        name = asked.turn.line.session_id
+        if name is not None:
+            return lambda seen: seen.thread.session == name
+        if len(asked.history) == 1 and is_short(asked.history.messages):
+            # The same short question under another head may be anybody's.
+            return lambda seen: seen.turn.line.session_id is None and seen.head == asked.head
+        return lambda seen: seen.turn.line.session_id is None
 
     def _parent(self, asked: Asked, allowed: Allowed) -> Found | None:
         """The request that this one goes on from; one with a version of its head before others."""
@@ -267,15 +269,14 @@ class Sessions:
             if seen is exact or not len(seen.history) or not allowed(seen):
                 continue
             alignment = Alignment(seen.history, history)
-            if (
-                alignment.goes_on
-                and not self._is_aside(seen, asked, alignment)
-                and (named or not alignment.ends_alike_only)
-            ):
-                kept = len(alignment.kept)
-                rank = self.heads.versions(seen, turn), kept, kept - len(seen.history)
-                if rank > most:
-                    best, most = seen, rank
+            if not alignment.goes_on or self._is_aside(seen, asked, alignment):
+                continue
+            if not named and (alignment.ends_alike_only or not alignment.blocks):
+                continue
+            kept = len(alignment.kept)
+            rank = self.heads.versions(seen, turn), kept, kept - len(seen.history)
+            if rank > most:
+                best, most = seen, rank
         return best
 
     def _is_aside(self, seen: Seen, asked: Asked, alignment: Alignment) -> bool:

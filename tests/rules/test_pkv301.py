@@ -225,6 +225,12 @@ def few_shots(turn: int) -> list[Message]:
     return [message for at in range(4) for message in chat(1, topic=f"shot {(turn * 3 + at) % 9}").messages]
 
 
+def sums(one: int, other: int) -> Run:
+    """A conversation of which only the second request was recorded."""
+    messages = [user(f"What is {one} + {one}?"), assistant(f"{2 * one}."), user(f"And {other} + {other}?")]
+    return Run([*messages, assistant("")], [3] if one % 2 else [1])
+
+
 def silent() -> dict[str, list[Line]]:
     talk, work = chat(5), agent(2)
     lines = talk.sent()
@@ -323,6 +329,13 @@ def silent() -> dict[str, list[Line]]:
             *lines[:2],
             *stopped.sent(add_generation_prompt=False, continue_final_message=True),
             *lines[2:],
+        ],
+        "another sample, sent without its question": [
+            *Run([*talk.messages[:1], assistant("", call("a")), result(call("a"), prose("r"))], [3]).sent(),
+            *Run([*talk.messages[:1], assistant("", call("b")), result(call("b"), prose("r"))], [3]).sent(),
+        ],
+        "short conversations without a session": [
+            line for a, b in ((3, 5), (5, 7), (7, 3), (4, 4)) for line in sums(a, b).sent(session=None)
         ],
         "an unfinished session that another goes on with": [
             *talk.sent(session="monday")[:3],

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,19 +80,3 @@ def test_the_server_can_say_what_it_is(serve: Serve, given: str, loops: bool, se
     source = "{{ messages[0].content | tojson }}" + (EACH + LOOP + END if loops else "")
     server = serve(source, "--chat-template-content-format", given)
     assert server.text({"role": "user", "content": "x"}) == seen
-
-
-def test_what_vllm_detects_in_real_templates(shared: Path) -> None:
-    folder = shared / "data" / "templates"
-    expected = json.loads((folder / "vllm_template_info.json").read_text(encoding="utf-8"))
-    found = {}
-    for name in expected:
-        template = ChatTemplate((folder / f"{name}.jinja").read_text(encoding="utf-8"))
-        found[name] = {
-            "content_format": template.content_format,
-            "developer_role": template.knows_developer,
-            "vars": sorted(template.variables),
-        }
-    assert len(found) == 138
-    assert sum(each["content_format"] == "openai" for each in found.values()) == 45
-    assert found == expected

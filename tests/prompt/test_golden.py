@@ -39,12 +39,14 @@ NAMES = sorted(file.name.removesuffix(".jsonl.gz") for file in DATA.glob("chat_g
 FILES = [name for name in NAMES if not name.startswith("mode.")]
 MODES = [name for name in NAMES if name.startswith("mode.")]
 
+compiled = cache(ChatTemplate)
+
 
 @pytest.fixture(scope="module", autouse=True)
 def each_template_compiled_once() -> Iterator[None]:
     """Most of the time would go into compiling the same templates for other servers and vocabularies."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(renderer_module, "ChatTemplate", cache(ChatTemplate))
+        patch.setattr(renderer_module, "ChatTemplate", compiled)
         yield
 
 
@@ -55,10 +57,15 @@ def lines(file: Path) -> Iterator[dict[str, Any]]:
 
 @cache
 def tokenizer_of(name: str) -> Tokenizer:
-    tokenizer = Tokenizer.load(DATA / "tokenizers" / ("qwen3" if name in CLOSED_VOCABULARIES else name))
-    if name in CLOSED_VOCABULARIES:
-        tokenizer.special_tokens = CLOSED_VOCABULARIES[name]
-    return tokenizer
+    return Tokenizer.load(DATA / "tokenizers" / name)
+
+
+def renderer_of(line: dict[str, Any]) -> Renderer:
+    source = (DATA / "templates" / f"{line['template']}.jinja").read_text(encoding="utf-8")
+    special_tokens = CLOSED_VOCABULARIES.get(line["tokenizer"])
+    tokenizer = tokenizer_of("qwen3" if special_tokens else line["tokenizer"])
+    deployment = Deployment.from_vllm_args(SERVER + line.get("server_args", []))
+    return Renderer(ChatTemplates(source), tokenizer, deployment, special_tokens=special_tokens)
 
 
 def repeated(request: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +82,7 @@ def difference(line: dict[str, Any], renderer: Renderer) -> str | None:
     expected = line.get("error")
     now = datetime.fromisoformat(line["now"]) if "now" in line else NOW
     try:
-        prompt = renderer.render(repeated(line["request"]), now, api=ENDPOINTS.get(line.get("path", "")))
+        prompt = renderer.render(repeated(line["request"]), now, api=ENDPOINTS.get(line.get("path", ""), "chat"))
     except RenderError as error:
         if expected is None:
             return f"refused: {error}"
@@ -94,27 +101,40 @@ def difference(line: dict[str, Any], renderer: Renderer) -> str | None:
     return None
 
 
-def wrong_lines(file: Path, renderer_of: Callable[[dict[str, Any]], Renderer]) -> dict[str, str]:
+def wrong_lines(file: Path, renderer: Callable[[dict[str, Any]], Renderer]) -> dict[str, str]:
     """The cases that are not as vLLM has them, and what is different."""
-    found = {line["case"]: difference(line, renderer_of(line)) for line in lines(file)}
+    found = {line["case"]: difference(line, renderer(line)) for line in lines(file)}
     assert found
     return {case: what for case, what in found.items() if what is not None}
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_line_as_vllm_renders_it(name: str, shared: Path) -> None:
-    renderers: dict[tuple[Any, ...], Renderer] = {}
+    renderers: dict[tuple[str, ...], Renderer] = {}
 
-    def renderer_of(line: dict[str, Any]) -> Renderer:
-        arguments = line.get("server_args", [])
-        key = (line["template"], line["tokenizer"], *arguments)
+    def known(line: dict[str, Any]) -> Renderer:
+        key = (line["template"], line["tokenizer"], *line.get("server_args", []))
         if key not in renderers:
-            source = (shared / "data" / "templates" / f"{line['template']}.jinja").read_text(encoding="utf-8")
-            deployment = Deployment.from_vllm_args(SERVER + arguments)
-            renderers[key] = Renderer(ChatTemplates(source), tokenizer_of(line["tokenizer"]), deployment)
+            renderers[key] = renderer_of(line)
         return renderers[key]
 
-    assert not wrong_lines(shared / "data" / "chat_golden" / f"{name}.jsonl.gz", renderer_of)
+    assert not wrong_lines(shared / "data" / "chat_golden" / f"{name}.jsonl.gz", known)
+
+
+def test_what_vllm_reads_in_the_templates(shared: Path) -> None:
+    folder = shared / "data" / "templates"
+    expected = json.loads((folder / "vllm_template_info.json").read_text(encoding="utf-8"))
+    found = {}
+    for name in expected:
+        template = compiled((folder / f"{name}.jinja").read_text(encoding="utf-8"))
+        found[name] = {
+            "content_format": template.content_format,
+            "developer_role": template.knows_developer,
+            "vars": sorted(template.variables),
+        }
+    assert len(found) == 138
+    assert sum(each["content_format"] == "openai" for each in found.values()) == 45
+    assert found == expected
 
 
 def vocabulary_of(name: str) -> str:

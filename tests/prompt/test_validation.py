@@ -620,12 +620,16 @@ def test_what_is_usual_at_sight_pydantic_leaves_alone(body: dict[str, Any]) -> N
     if not is_usual(body):
         return
     judged = schema.check(body)
+    try:
+        known = validated(body)["messages"]
+    except RenderError:
+        return  # for a reason that has nothing to do with types
     for content_format in ("string", "openai"):
-        seen, known = (
-            tagged(conversation(side["messages"], content_format, text_model="m"))  # type: ignore[arg-type]
-            for side in (body, judged)
+        seen, expected = (
+            tagged(conversation(messages, content_format, text_model="m"))  # type: ignore[arg-type]
+            for messages in (known, judged["messages"])
         )
-        assert seen == known
+        assert seen == expected
     if body.get("tools") is not None:
         assert tagged(normalise_tools(body["tools"])) == tagged(normalise_tools(judged["tools"]))
     for name in judged:

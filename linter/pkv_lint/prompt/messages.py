@@ -188,21 +188,14 @@ def extras(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tool_call(call: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """A call with its members in the order of OpenAI's TypedDict and its arguments as an object."""
+    """A call with its arguments as an object; its members stay in their order."""
     function = call.get("function")
     if call.get("type", "function") != "function" or not isinstance(function, dict):
         raise RenderError(
             "chat completions only support assistant tool_calls of type 'function'. (parameter=tool_calls)", path=path
         )
-    shaped = ordered(call, ("id", "function", "type"))
-    shaped["function"] = ordered(function, ("arguments", "name"))
-    shaped["function"]["arguments"] = arguments(function.get("arguments"), f"{path}.function.arguments")
-    return shaped
-
-
-def ordered(members: Mapping[str, Any], first: Sequence[str]) -> dict[str, Any]:
-    given = dict(members)
-    return {**{name: given.pop(name) for name in first if name in given}, **given}
+    parsed = arguments(function.get("arguments"), f"{path}.function.arguments")
+    return {**call, "function": {**function, "arguments": parsed}}
 
 
 def arguments(text: Any, path: str) -> dict[str, Any]:

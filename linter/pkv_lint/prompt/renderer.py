@@ -121,7 +121,7 @@ class Renderer:
         """The prompt for a request body as it was sent.
 
         `now` is the naive local time that the template's clock shows (default: the real one); `api` names the endpoint
-        (`chat`, `completions`, `messages`, `responses`), by default it is told from the shape of the body. Raises
+        (`chat`, `completions`, `messages`, `responses`), by default one but `completions` by the body's shape. Raises
         RenderError where the server would refuse the request, with the place in the body.
         """
         now = now or datetime.now()
@@ -268,6 +268,4 @@ def truncation(length: int, limits: Limits, added: tuple[int, int]) -> slice:
 def api_of(request: Mapping[str, object]) -> str:
     if responses.looks_like(request):
         return "responses"
-    if completions.looks_like(request):
-        return "completions"
     return "messages" if anthropic.looks_like(request) else "chat"

@@ -23,6 +23,10 @@ class Tool(dict[str, Any]):
             return self._text
 
 
+# Errors of templates name the type of what they trip over, and on the server that is a dict.
+Tool.__name__, Tool.__module__ = "dict", "builtins"
+
+
 def known_tools(tools: Sequence[Mapping[str, Any]]) -> list[Tool]:
     """`normalise_tools`, remembered: most requests of a service send the same tools.
 

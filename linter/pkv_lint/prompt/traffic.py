@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Any, Literal
 
+from pkv_lint.prompt import completions
 from pkv_lint.prompt.clock import UNKNOWN, Moment, read_timestamp
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.json_values import JsonValue, read_values
@@ -114,7 +115,7 @@ def _members(value: Any, zone: tzinfo) -> dict[str, Any]:
     elif "body" in value and not any(name in value for name in ("messages", "prompt", "input")):
         prefix = "body"
     else:
-        return {"request": value}
+        return {"request": value, "api": _api_by_shape(value)}
     request = value[prefix] if prefix else None
     token_ids = _ids(value, "token_ids")
     if request is None and token_ids is None:
@@ -125,7 +126,7 @@ def _members(value: Any, zone: tzinfo) -> dict[str, Any]:
         "prefix": prefix,
         "request": request,
         "token_ids": token_ids,
-        "api": _api(value),
+        "api": _api(value) or _api_by_shape(request),
         "session_id": _identifier(value, "session_id"),
         "tenant": _identifier(value, "tenant"),
         "moment": read_timestamp(value.get("timestamp"), zone, "timestamp"),
@@ -151,6 +152,11 @@ def _api(value: dict[str, Any]) -> Api | None:
     if found is None and "custom_id" in value and given is not None:
         raise InputError("is not an endpoint that takes a prompt", path=name)
     return _APIS[found[1]] if found else None
+
+
+def _api_by_shape(request: dict[str, Any] | None) -> Api | None:
+    """Completions for a body that has a prompt and no conversation. Only here: a server knows the endpoint."""
+    return "completions" if request is not None and completions.looks_like(request) else None
 
 
 def _identifier(value: dict[str, Any], name: str) -> str | None:

@@ -7,7 +7,7 @@ rest; both give the same (a property test holds them together). Order and texts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .errors import RenderError
@@ -110,6 +110,7 @@ def validated(body: Mapping[str, Any]) -> dict[str, Any]:
         body["messages"] = [rename_reasoning(message) for message in body["messages"]]
     check_cache_salt(body.get("cache_salt"))
     if is_usual(body):
+        body["messages"] = [with_typed_calls(message) for message in body["messages"]]
         return body
     from . import schema
 
@@ -230,6 +231,23 @@ def rename_reasoning(message: Any) -> Any:
     if older is not None and message.get("reasoning") is None:
         message["reasoning"] = older
     return message
+
+
+def with_typed_calls(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with the members of its calls in the order of OpenAI's TypedDict, as pydantic leaves them."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    typed = [
+        {**ordered(call, ("id", "function", "type")), "function": ordered(call["function"], ("arguments", "name"))}
+        for call in calls
+    ]
+    return {**message, "tool_calls": typed}
+
+
+def ordered(members: Mapping[str, Any], first: Sequence[str]) -> dict[str, Any]:
+    given = dict(members)
+    return {**{name: given.pop(name) for name in first if name in given}, **given}
 
 
 def is_usual(body: Mapping[str, Any]) -> bool:

@@ -223,6 +223,7 @@ def test_burstgpt() -> None:
         ("2023-11-16 18:17:03,5,-1", "f:2: '-1' is not a number of tokens of at least 0"),
         ("noon,5,1", "f:2: timestamp: needs ISO 8601 or seconds, not 'noon'"),
         ("2023-11-16 18:17:03", "f:2: has 1 columns, 3 are needed"),
+        ("a\rb,5,1", "f:2: has 0 columns, 3 are needed"),
     ],
 )
 def test_bad_rows_are_named(row: str, message: str) -> None:
@@ -357,10 +358,10 @@ PIECES = st.sampled_from(
 
 
 @settings(deadline=None)
-@given(st.lists(PIECES, max_size=6), st.booleans())
-def test_any_lines_are_read_or_refused(pieces: list[str], subagents: bool) -> None:
+@given(st.lists(st.one_of(PIECES.map(str.encode), st.binary(max_size=6)), max_size=6), st.booleans())
+def test_any_lines_are_read_or_refused(pieces: list[bytes], subagents: bool) -> None:
     try:
-        items = list(read("\n".join(pieces), subagents=subagents).items)
+        items = list(read(b"\n".join(pieces), subagents=subagents).items)
     except InputError as refused:
         assert "\n" not in str(refused)
         return

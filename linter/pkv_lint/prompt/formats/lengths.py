@@ -33,19 +33,22 @@ MAX_LINE = 64 * 1024
 
 def table_of(first: bytes) -> Table | None:
     """The kind of table whose first line this is."""
-    names = columns(first.removeprefix(b"\xef\xbb\xbf"))
+    names = [name.lower() for name in cells(first.removeprefix(b"\xef\xbb\xbf"))]
     wanted = ((table, {table.time, table.input_length, table.output_length}) for table in TABLES)
     return next((table for table, needed in wanted if needed <= set(names)), None)
 
 
-def columns(line: bytes) -> list[str]:
-    text = line.decode("utf-8", "replace").strip()
-    return [name.strip().lower() for name in next(csv.reader([text]), [])]
+def cells(line: bytes) -> list[str]:
+    """The cells of one line; none of one that is no line of a table."""
+    try:
+        return [cell.strip() for cell in next(csv.reader([line.decode("utf-8", "replace").strip()]), [])]
+    except csv.Error:
+        return []
 
 
 def read_table(stream: io.BufferedIOBase, table: Table, name: str, zone: tzinfo) -> Iterator[BlockLine | InputError]:
     """The requests of a table, whose first line names the columns."""
-    names = columns(stream.readline(MAX_LINE).removeprefix(b"\xef\xbb\xbf"))
+    names = [name.lower() for name in cells(stream.readline(MAX_LINE).removeprefix(b"\xef\xbb\xbf"))]
     places = [names.index(column) for column in (table.time, table.input_length, table.output_length)]
     index, number = -1, 1
     while raw := stream.readline(MAX_LINE):
@@ -60,10 +63,10 @@ def read_table(stream: io.BufferedIOBase, table: Table, name: str, zone: tzinfo)
 
 
 def row(raw: bytes, places: list[int], index: int, number: int, name: str, zone: tzinfo) -> BlockLine:
-    cells = next(csv.reader([raw.decode("utf-8", "replace").strip()]), [])
-    if len(cells) <= max(places):
-        raise InputError(f"has {len(cells)} columns, {max(places) + 1} are needed")
-    time, tokens, output = (cells[place].strip() for place in places)
+    found = cells(raw)
+    if len(found) <= max(places):
+        raise InputError(f"has {len(found)} columns, {max(places) + 1} are needed")
+    time, tokens, output = (found[place] for place in places)
     return BlockLine(index, name, number, length(tokens, 1), length(output, 0), moment=moment(time, zone))
 
 

@@ -184,6 +184,7 @@ MOVING = {
 """Templates that print the tools at the last user message."""
 
 
+@pytest.mark.slow
 def test_templates_that_move_the_tools(load: Load, names: list[str]) -> None:
     found = {name for name in names for finding in lint(load(name), "PKV502", BELTS) if finding.path == "tools"}
     assert found == MOVING

@@ -40,7 +40,7 @@ NAME = "template-moves-prefix"
 SEVERITY: Severity = "error"
 SOURCE_URL = "https://docs.vllm.ai/en/latest/design/prefix_caching/"
 
-MESSAGE = "printed by the template at the last turn, so it moves as the conversation grows"
+MESSAGE = "printed by the template at the last turn: every new turn moves it"
 FIX = "Use a template that prints tools and system text once, in front of the history."
 
 

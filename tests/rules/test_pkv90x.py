@@ -128,10 +128,7 @@ REFUSING = {
     "needs a member": (template(front="{{ messages[0].name.first + 'x' }}"), "has no attribute"),
     "appends to a list": (template(front="{% set x = [] %}{{ x.append(1) }}"), "unsafe"),
     "divides by zero": (template(front="{{ 1 / 0 }}"), "division"),
-    "does not end": (
-        template(front="{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
-        "",
-    ),
+    "is too long": (template(front="{{ 'x' * 999999999 }}"), ""),
     "is no template": ("{% if %}", ""),
     "needs text": (template(front="{{ messages[-1].content | int + messages[-1].content }}"), ""),
 }

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from pkv_sim.fast.prefix_tree import PrefixTree
-from pkv_sim.fast.stretches import Copy, cut, join, successors, without
+from pkv_sim.fast.stretches import Copy, cut, join, take_over, without
 
 _UNBOUNDED = 1 << 62
 
@@ -34,8 +34,9 @@ class StretchPool:
         # Those that are taken with their request, by its time.
         self._late_blank: dict[int, int] = {}
         self._stretches: dict[int, list[int]] = {}
-        # By segment, in the order in which they got their hashes.
-        self._copies: dict[int, list[Copy]] = {}
+        # By segment, in the order in which they got their hashes; and by the time since which they are free.
+        self._copies: dict[int, dict[Copy, None]] = {}
+        self._copies_since: dict[int, list[Copy]] = {}
         # Where the requests ended, the time of the first of them, and the time of the next.
         self._queue: deque[int] = deque()
         self._front = 1
@@ -52,6 +53,7 @@ class StretchPool:
             return False
         self._stretches.clear()
         self._copies.clear()
+        self._copies_since.clear()
         self._queue.clear()
         self._late_blank.clear()
         self._front = self._now
@@ -119,7 +121,7 @@ class StretchPool:
             cached = stretches[-2] if stretches else first
             if first < cached:
                 copy = Copy(hop, first, min(cached, end))
-                self._copies.setdefault(hop, []).append(copy)
+                self._copies.setdefault(hop, {})[copy] = None
                 made.append(copy)
             if cached < end:
                 self.num_cached_hashes += end - cached
@@ -150,6 +152,8 @@ class StretchPool:
                     first = stretches[index]
             if len(stretches) > 2:
                 join(stretches)
+        if copies:
+            self._copies_since[now] = copies
         for copy in copies:
             copy.state = now
             self.num_free_blocks += copy.num_blocks
@@ -204,12 +208,14 @@ class StretchPool:
                 self._front = when
                 return
             queue.popleft()
+            self._copies_since.pop(when, None)
             when += 1
 
     def _evict_among_copies(self, segment: int, when: int, count: int) -> int:
         """Evicts the deepest blocks of a segment that are free since `when`, at most `count`; how many these are."""
         left = count
         copies = self._copies[segment]
+        own = [copy for copy in self._copies_since.get(when, ()) if copy.segment == segment]
         while left:
             low = self.tree.starts[segment]
             found: list[tuple[int, int, Copy | None]] = []
@@ -218,17 +224,18 @@ class StretchPool:
                 if stretches[index + 1] == when:
                     found.append((stretches[index], low, None))
                 low = stretches[index]
-            found += ((high, low, copy) for copy in copies if copy.state == when for low, high in copy.spans)
+            found += ((high, low, copy) for copy in own for low, high in copy.spans)
             if not found:
                 break
             high, low, copy = max(found, key=lambda blocks: blocks[0])
             low = max(low, high - left)
             left -= high - low
-            if copy is not None:
-                copy.split_off(low, high)
-            else:
+            if copy is None:
                 self._succeed(segment, low, high)
-            copies[:] = [copy for copy in copies if copy.spans]
+            else:
+                copy.split_off(low, high)
+                if not copy.spans:
+                    del copies[copy]
         if not copies:
             del self._copies[segment]
         return count - left
@@ -238,7 +245,7 @@ class StretchPool:
         stretches = self._stretches[segment]
         begin = cut(stretches, low) if low > self.tree.starts[segment] else 0
         end = cut(stretches, high)
-        heirs = successors(self._copies[segment], low, high)
+        heirs = take_over(self._copies[segment], low, high)
         stretches[begin:end] = heirs
         self.num_cached_hashes -= high - (heirs[-2] if heirs else low)
         join(stretches)
@@ -271,6 +278,7 @@ class StretchPool:
                 if copy.state > 0:
                     num_free += copy.num_blocks
                     free_since.setdefault(copy.state, set()).add(segment)
+                    assert copy in self._copies_since[copy.state]
                 else:
                     num_held += copy.num_blocks
         assert self._num_blank >= 0 and min(self._late_blank.values(), default=1) > 0

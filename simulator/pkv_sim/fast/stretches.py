@@ -64,16 +64,23 @@ def without(low: int, high: int, spans: list[tuple[int, int]]) -> list[tuple[int
     return rest
 
 
-def successors(copies: list[Copy], low: int, high: int) -> list[int]:
-    """The stretches that take over from evicted blocks [low, high): for each depth the copy that was registered first.
+def take_over(copies: dict[Copy, None], low: int, high: int) -> list[int]:
+    """The stretches that take the place of evicted blocks [low, high): at each depth the copy that is first in order.
 
-    They leave their copies. Deeper blocks may remain without a successor.
+    Copies that are used up by that are removed. Deeper blocks may remain without a successor.
     """
     wanted = [(low, high)]
     found: list[tuple[int, int, int]] = []
+    used_up = []
     for copy in copies:
         taken = [piece for span in wanted for piece in copy.split_off(*span)]
         if taken:
             found += ((first, last, copy.state) for first, last in taken)
             wanted = [piece for span in wanted for piece in without(*span, taken)]
+            if not copy.spans:
+                used_up.append(copy)
+            if not wanted:
+                break
+    for copy in used_up:
+        del copies[copy]
     return [value for _, last, state in sorted(found) for value in (last, state)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from pkv_lint.prompt.validation import is_usual, validated
 
 Serve = Callable[..., Any]
 
+EXAMPLES = int(os.environ.get("PKV_EXAMPLES", "500"))
+"""How many bodies are made up per property; PKV_EXAMPLES=20000 looks closer."""
 DUMP = "{{ messages | tojson }}"
 USER = {"role": "user", "content": "hi"}
 FUNCTION = {"name": "f", "arguments": "{}"}
@@ -615,7 +618,9 @@ def tagged(value: Any) -> str:
 
 
 @given(near_usual())
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 def test_what_is_usual_at_sight_pydantic_leaves_alone(body: dict[str, Any]) -> None:
     if not is_usual(body):
         return
@@ -660,7 +665,7 @@ def renderer() -> Renderer:
 
 
 @given(body=anything | near_usual())
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_nothing_but_a_refusal_leaks(renderer: Renderer, body: Any) -> None:
     for api in ("chat", "messages", "responses", None):
         try:

@@ -110,7 +110,9 @@ class Cache:
 def replay(turns: Iterable[Turn], renderer: Renderer, block_size: int) -> Iterator[Replayed]:
     """Replay requests one after the other, in order."""
     cache = Cache(block_size)
-    for place in placed(list(turns)):
+    turns = list(turns)
+    salted = any(turn.namespace[1] for turn in turns)
+    for place in placed(turns):
         turn, reference = place.turn, place.reference
         hit = cache.hit(turn.ids, turn.namespace)
         shared = cache.shared(turn.ids, turn.namespace)
@@ -119,7 +121,8 @@ def replay(turns: Iterable[Turn], renderer: Renderer, block_size: int) -> Iterat
         if reads and reference is not None:
             causes = tuple(Attribution(turn, reference, hit, cache, renderer).causes())
         cache.add(turn.cached_after, turn.namespace)
-        cache.add(turn.cached_after, turn.model)
+        if salted:
+            cache.add(turn.cached_after, turn.model)
         yield Replayed(turn, place.session, hit if reads else 0, shared, reference, causes, 0 if reads else hit)
 
 

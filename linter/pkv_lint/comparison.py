@@ -24,7 +24,7 @@ from .changes import (
     split,
     text_of,
 )
-from .histories import Alignment, History, Stretch, parsed
+from .histories import Alignment, Gists, History, Stretch, parsed
 from .patterns import values
 from .prompt.source import format_path
 from .reasoning import FIELDS, thoughts_in, without_thoughts
@@ -58,7 +58,8 @@ def history_changes(before: Chat, after: Chat) -> Iterator[Change]:
     old, new = split(before), split(after)
     if not old.history or not new.history:
         return
-    alignment = Alignment(History.of(old.history), History.of(new.history))
+    gists = Gists()
+    alignment = Alignment(History.of(old.history, gists), History.of(new.history, gists))
     if alignment.goes_on:
         yield from HistoryChanges(alignment, len(new.system)).all()
 

@@ -17,25 +17,34 @@ MOST_PAIRS = 2500
 """Pairs of messages that are compared to find out which of a stretch became which."""
 
 
-def gists(messages: Iterable[Any]) -> list[Gist]:
-    return [gist(message) for message in messages]
+class Gists:
+    """What messages say, whatever their ids, their reasoning, their images and the notation of their arguments.
+    Arguments that come again, as they do in every request of a conversation, are read once."""
 
+    def __init__(self) -> None:
+        self._arguments: dict[str, str] = {}
 
-def gist(message: Any) -> Gist:
-    """What a message says, whatever its ids, its reasoning, its images and the notation of its arguments."""
-    if not isinstance(message, dict):
-        return repr(message)
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list) or not calls:
-        return role(message), text_of(message)
-    return role(message), text_of(message), tuple(call_gist(call) for call in calls)
+    def of(self, message: Any) -> Gist:
+        if not isinstance(message, dict):
+            return repr(message)
+        calls = message.get("tool_calls")
+        if not isinstance(calls, list) or not calls:
+            return role(message), text_of(message)
+        return role(message), text_of(message), tuple(map(self._of_call, calls))
 
+    def _of_call(self, call: Any) -> Gist:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            return repr(call)
+        return str(function.get("name")), self._of_arguments(function.get("arguments"))
 
-def call_gist(call: Any) -> Gist:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
-        return repr(call)
-    return str(function.get("name")), canonical(parsed(function.get("arguments")))
+    def _of_arguments(self, arguments: Any) -> str:
+        if not isinstance(arguments, str):
+            return canonical(arguments)
+        known = self._arguments.get(arguments)
+        if known is None:
+            known = self._arguments[arguments] = canonical(parsed(arguments))
+        return known
 
 
 def parsed(text: Any) -> Any:
@@ -59,8 +68,8 @@ class History:
     gists: Sequence[Gist]
 
     @classmethod
-    def of(cls, messages: Sequence[Any]) -> History:
-        return cls(messages, gists(messages))
+    def of(cls, messages: Sequence[Any], gists: Gists) -> History:
+        return cls(messages, list(map(gists.of, messages)))
 
     def __len__(self) -> int:
         return len(self.messages)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from itertools import accumulate
+from itertools import accumulate, groupby, islice
 from typing import Any, Literal
 
 from .changes import Chat, split, text_of, tool_name
-from .histories import Alignment, Gist, History
+from .histories import Alignment, Gist, Gists, History
 from .prompt.prefix_tree import common_prefix
 from .text_changes import shared_ends
 from .turns import Turn
@@ -73,8 +73,8 @@ class Thread:
 
 def placed(turns: Sequence[Turn]) -> list[Placed]:
     """Hold every request of a traffic, in order, against the best one before it."""
-    heads = Heads()
-    asked = [Asked.of(turn, heads.number(turn)) for turn in turns]
+    heads, gists = Heads(), Gists()
+    asked = [Asked.of(turn, heads.number(turn), gists) for turn in turns]
     sessions = Sessions(heads, asked)
     found = [sessions.place(request) for request in asked]
     return list(side_requests(found, heads))
@@ -303,9 +303,10 @@ class Sessions:
         if same is not None:
             return Reference(same, "other session")
         recent = [other for other in reversed(self._last_with.values()) if other.model == turn.model]
-        for candidates in ([other for other in recent if other.namespace == turn.namespace], recent):
-            likeness = [(similarity(other.chat, turn.chat), other) for other in candidates[:LOOK_BACK]]
-            most, best = max(likeness, key=lambda pair: pair[0], default=(0.0, turn))
+        recent.sort(key=lambda other: other.namespace != turn.namespace)
+        for _, others in groupby(recent, key=lambda other: other.namespace != turn.namespace):
+            likeness = [(similarity(other.chat, turn.chat), other) for other in islice(others, LOOK_BACK)]
+            most, best = max(likeness, key=lambda pair: pair[0])
             if most > SIMILAR:
                 return Reference(best, "other session")
         return None
@@ -322,8 +323,8 @@ class Asked:
     states: list[int]
 
     @classmethod
-    def of(cls, turn: Turn, head: int) -> Asked:
-        history = History.of(split(turn.chat).history)
+    def of(cls, turn: Turn, head: int, gists: Gists) -> Asked:
+        history = History.of(split(turn.chat).history, gists)
         states = list(accumulate(history.gists, lambda state, gist: hash((state, gist)), initial=0))
         return cls(turn, head, history, states[1:])
 
@@ -375,4 +376,6 @@ def similarity(before: Chat, after: Chat) -> float:
     share = ends / max(len(old), len(new))
     if share > SIMILAR:
         return share
-    return SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False).ratio()
+    matcher = SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False)
+    most = matcher.quick_ratio()
+    return matcher.ratio() if most > SIMILAR else most

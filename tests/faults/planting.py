@@ -180,8 +180,8 @@ def reserialised(rng: random.Random, body: Body, known: int) -> tuple[Body, str]
 
 
 def window(rng: random.Random, bodies: list[Body]) -> Planted:
-    """From one request on, each drops the oldest turn of the history."""
-    first = rng.randrange(1, len(bodies))
+    """From one request on, each drops the oldest turn of the history. (One that drops it once only is a note.)"""
+    first = rng.randrange(1, len(bodies) - 1)
     sent, undone = list(bodies), [None] * len(bodies)
 
     def cut(body: Body, count: int) -> Body:

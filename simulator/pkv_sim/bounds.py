@@ -18,8 +18,8 @@ class Bounds:
 
 
 def bounds_of(workload: Workload, settings: Settings) -> Bounds | None:
-    """None when nothing is known of the replies."""
-    if all(request.num_generated_tokens is None for request in workload.requests):
+    """None when nothing is known of the replies, or of the prompts."""
+    if not workload.content_known or all(request.num_generated_tokens is None for request in workload.requests):
         return None
     rates = []
     modes: tuple[Generated, ...] = ("counted", "text")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -79,23 +80,23 @@ def command(
     from pkv_lint.prompt.deployment import Deployment
     from pkv_sim.bounds import bounds_of
     from pkv_sim.loading import Reading, load_workload
-    from pkv_sim.modelled import check_deployment, check_model, model_config
+    from pkv_sim.modelled import check_deployment, check_model, max_model_len, model_config
     from pkv_sim.outputs import json, text
     from pkv_sim.profile import DEFAULT_PROFILE, Profile
     from pkv_sim.progress import on_terminal
     from pkv_sim.simulation import Settings, simulate
 
-    stated = Deployment.from_vllm_args(server.vllm_args)
-    check_deployment(stated)
-    if (config := model_config(server, stated)) is not None:
-        check_model(config, stated)
-    zone, renderer = server.zone, server.renderer(PROGRAM)
-    deployment = renderer.deployment
+    deployment = Deployment.from_vllm_args(server.vllm_args)
+    check_deployment(deployment)
+    config = model_config(server, deployment)
+    if config is not None:
+        check_model(config, deployment)
     reading = Reading(
         block_size=server.block_size or deployment.block_size,
         subagents=subagents,
         causes=not no_causes,
-        zone=zone,
+        max_model_len=max_model_len(deployment, config),
+        zone=server.zone,
         progress=on_terminal,
     )
     settings = Settings(
@@ -104,6 +105,7 @@ def command(
         generated=cast("Generated", generated),
         profile=Profile.for_version(vllm_version) if vllm_version else DEFAULT_PROFILE,
     )
+    renderer = cache(lambda: server.renderer(PROGRAM))
     workloads = [load_workload(name, renderer, reading) for name in (file, *([compare] if compare else []))]
     simulations = [simulate(workload, settings, on_terminal) for workload in workloads]
     bounds = [bounds_of(workload, settings) for workload in workloads]

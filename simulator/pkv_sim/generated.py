@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -67,16 +69,23 @@ def _next_turns(requests: Sequence[TrafficRequest]) -> Iterator[TrafficRequest |
 
 def _next_uses(requests: Sequence[TrafficRequest]) -> dict[int, int]:
     """For requests without a session the next one that has the last full block of their prompts."""
+    alone = [at for at, request in enumerate(requests) if request.session_id is None and request.runs]
+    last_blocks = sorted({_last_block(requests[at]) for at in alone})
     found: dict[int, int] = {}
     users: dict[int, int] = {}
-    for at in range(len(requests) - 1, -1, -1):
+    for at in reversed(alone):
         request = requests[at]
-        if request.session_id is None and request.runs:
-            if (later := users.get(request.runs[-1])) is not None:
-                found[at] = later
-            for first, last in pairs(request.runs):
-                users.update(dict.fromkeys(range(first, last + 1), at))
+        if (later := users.get(_last_block(request))) is not None:
+            found[at] = later
+        for first, last in pairs(request.runs or array("q")):
+            for block in last_blocks[bisect_left(last_blocks, first) : bisect_right(last_blocks, last)]:
+                users[block] = at
     return found
+
+
+def _last_block(request: TrafficRequest) -> int:
+    assert request.runs
+    return request.runs[-1]
 
 
 def _begins_with(later: TrafficRequest, request: TrafficRequest) -> bool:

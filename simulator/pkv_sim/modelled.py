@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pkv_lint.options import ServerOptions
 from pkv_lint.prompt.deployment import Deployment
 from pkv_lint.prompt.errors import InputError
-from pkv_lint.prompt.loading import Files
 from pkv_lint.prompt.model_config import ModelConfig
 
 
@@ -62,10 +61,17 @@ def check_model(config: ModelConfig, deployment: Deployment) -> None:
 
 def model_config(server: ServerOptions, deployment: Deployment) -> ModelConfig | None:
     """The config.json of the model that was named, None where there is none. Raises InputError."""
-    return Files.find(
-        server.model or deployment.model,
-        server.chat_template or deployment.chat_template,
-        server.tokenizer or deployment.tokenizer,
-        deployment,
-        offline=server.offline,
-    ).config
+    model, tokenizer = server.model or deployment.model, server.tokenizer or deployment.tokenizer
+    if not (model or tokenizer or deployment.hf_overrides):
+        return None
+    from pkv_lint.prompt.loading import Files
+
+    template = server.chat_template or deployment.chat_template
+    return Files.find(model, template, tokenizer, deployment, offline=server.offline).config
+
+
+def max_model_len(deployment: Deployment, config: ModelConfig | None) -> int | None:
+    """The longest sequence that the server takes, in tokens; None where it is not known."""
+    if deployment.max_model_len is None and deployment.stated and config is not None:
+        return config.max_model_len
+    return deployment.max_model_len

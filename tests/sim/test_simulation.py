@@ -31,7 +31,7 @@ def renderer() -> Renderer:
 
 def load(renderer: Renderer, *values: Any, **reading: Any) -> Workload:
     data = "".join(json.dumps(value) + "\n" for value in values).encode()
-    return load_workload(io.BytesIO(data), renderer, Reading(**{"block_size": SIZE, **reading}))
+    return load_workload(io.BytesIO(data), lambda: renderer, Reading(**{"block_size": SIZE, **reading}))
 
 
 def ids(start: int, stop: int, **members: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pkv_sim.generated import Generated
+from pkv_sim.generated import Generated, turns_tell
 from pkv_sim.simulation import Settings, cached_tokens, share
 from pkv_sim.workload import Workload
 
@@ -18,8 +18,9 @@ class Bounds:
 
 
 def bounds_of(workload: Workload, settings: Settings) -> Bounds | None:
-    """None when nothing is known of the replies, or of the prompts."""
-    if not workload.content_known or all(request.num_generated_tokens is None for request in workload.requests):
+    """None when nothing can be known of the replies."""
+    known = any(request.num_generated_tokens is not None for request in workload.requests)
+    if not workload.content_known or not (known or turns_tell(workload.requests, workload.end_token)):
         return None
     rates = []
     modes: tuple[Generated, ...] = ("counted", "text")

@@ -38,7 +38,9 @@ def take_content(
         elif intake.take(request_of(item)) and reading.causes and item.line.request is not None:
             turns.append(item)
     if rendered:
-        workload = replace(workload, layout=renderer.layout, approximate=renderer.approximate)
+        workload = replace(
+            workload, layout=renderer.layout, approximate=renderer.approximate, end_token=end_token(renderer)
+        )
     if turns:
         from pkv_sim.blame import blames_of
 
@@ -51,6 +53,12 @@ def _with_content(items: Iterable[TrafficLine | BlockLine | InputError]) -> Iter
     for item in items:
         assert not isinstance(item, BlockLine)
         yield item
+
+
+def end_token(renderer: Renderer) -> int | None:
+    """The token by which the model ends a reply, where the tokenizer tells."""
+    text = renderer.special_tokens.get("eos_token")
+    return renderer.tokenizer.token_id(text) if text else None
 
 
 def request_of(turn: Turn) -> TrafficRequest:

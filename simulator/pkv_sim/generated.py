@@ -34,14 +34,22 @@ REPLIES: dict[Generated, Replies] = {
 }
 """`recorded`: the text where it is recorded, nothing elsewhere. `none`: nothing. `counted`: as many blocks as a reply
 of the recorded length fills, which nobody reuses. `text`: the text where it is recorded or the next turn tells it (see
-`with_next_turns`); where neither is so, its length counts."""
+`with_next_turns`); where neither is so, its length counts if that is recorded."""
 
 
-def with_next_turns(requests: Sequence[TrafficRequest], block_size: int) -> list[TrafficRequest]:
-    """The requests with the replies that are not recorded but for their length: what follows the prompt in the next
-    turn, which is the next request that begins with this whole prompt."""
+def turns_tell(requests: Sequence[TrafficRequest], end_token: int | None) -> bool:
+    """Whether next turns may tell replies of which not even the length is recorded."""
+    return end_token is not None and any(request.session_id is not None for request in requests)
+
+
+def with_next_turns(
+    requests: Sequence[TrafficRequest], block_size: int, end_token: int | None = None
+) -> list[TrafficRequest]:
+    """The requests with the replies that are not recorded themselves: what follows the prompt in the next turn, which
+    is the next request that begins with this whole prompt. Where the length is not recorded either, a reply goes up to
+    the `end_token`."""
     return [
-        request if later is None or request.generated else _continued(request, later, block_size)
+        request if later is None or request.generated else _continued(request, later, block_size, end_token)
         for request, later in zip(requests, _next_turns(requests), strict=True)
     ]
 
@@ -97,13 +105,19 @@ def _begins_with(later: TrafficRequest, request: TrafficRequest) -> bool:
     return len(request.runs) > 0 and num_shared(request.runs, later.runs) == number_of_blocks(request.runs)
 
 
-def _continued(request: TrafficRequest, later: TrafficRequest, block_size: int) -> TrafficRequest:
+def _continued(
+    request: TrafficRequest, later: TrafficRequest, block_size: int, end_token: int | None
+) -> TrafficRequest:
     """With what follows the prompt in a later one as its reply, as far as the reply is as long."""
-    kept = (request.num_generated_tokens or 0) - 1
-    end = request.num_prompt_tokens + kept
-    if kept < 1 or end > later.num_prompt_tokens:
+    start, count = request.num_prompt_tokens, request.num_generated_tokens
+    if count is None and later.ids is not None and end_token is not None:
+        rest = later.ids[start:]
+        count = rest.index(end_token) + 1 if end_token in rest else None
+    # The last token of a reply leaves nothing in the cache.
+    if count is None or count < 2 or start + count - 1 > later.num_prompt_tokens:
         return request
+    end = start + count - 1
     if later.ids is not None:
-        return replace(request, generated=later.ids[request.num_prompt_tokens : end])
+        return replace(request, generated=later.ids[start:end], num_generated_tokens=count)
     assert later.runs is not None
-    return replace(request, generated_runs=cut(later.runs, request.num_prompt_tokens // block_size, end // block_size))
+    return replace(request, generated_runs=cut(later.runs, start // block_size, end // block_size))

@@ -138,7 +138,7 @@ def cached_tokens(workload: Workload, settings: Settings) -> list[int | None]:
 
 def _with_replies(workload: Workload, settings: Settings) -> Sequence[TrafficRequest]:
     if settings.generated == "text":
-        return with_next_turns(workload.requests, workload.block_size)
+        return with_next_turns(workload.requests, workload.block_size, workload.end_token)
     return workload.requests
 
 

@@ -68,9 +68,10 @@ class Blame:
 class Workload:
     """The requests of one traffic in their order of arrival, by `arranged`.
 
-    `format` is the one of the file, `block_size` in tokens, `content_known` False when only lengths are recorded,
-    `layout` and `approximate` what the renderer said of its prompts. `blames` are by the index of the request, in
-    prompt order. `notes` are sentences about the traffic as a whole.
+    `format` is the one of the file, `block_size` in tokens, `blames` are by the index of the request, in prompt order.
+    `content_known` is False when only lengths are recorded, `end_token` the id that ends replies, where that is known.
+    `layout` and `approximate` are what the renderer said of its prompts, `notes` sentences about the traffic as a
+    whole.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Workload:
     notes: tuple[str, ...] = ()
     blames: dict[int, tuple[Blame, ...]] | None = None
     content_known: bool = True
+    end_token: int | None = None
     layout: str = "model"
     approximate: bool = False
 

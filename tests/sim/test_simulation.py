@@ -95,6 +95,24 @@ class TestGenerated:
         assert hits(workload, generated="text") == {0: 0, 1: 0, 2: 16}
         assert hits(workload, generated="counted") == {0: 0, 1: 0, 2: 8}
 
+    def test_the_next_turn_tells_where_a_reply_ends(self, renderer: Renderer) -> None:
+        def call(*said: str, **members: Any) -> dict[str, Any]:
+            messages = [
+                {"role": "assistant" if at % 2 else "user", "content": text * 3} for at, text in enumerate(said)
+            ]
+            return {"request": {"messages": messages}, **members}
+
+        said = ("When does the boat leave? ", "It leaves at nine from the old quay. ", "And how long does it take? ")
+        turns = [call(*said[:1], session_id="s"), call(*said, session_id="s")]
+        workload = load(renderer, *turns)
+        first, second = (request.num_prompt_tokens for request in workload.requests)
+        reply = len(renderer.encode_completion(said[1] * 3))
+        assert hits(workload)[1] == first // SIZE * SIZE
+        assert hits(workload, generated="text")[1] == (first + reply) // SIZE * SIZE < second
+        bounds = bounds_of(workload, Settings())
+        assert bounds is not None and bounds.all_reused > bounds.none_reused == simulate(workload, Settings()).hit_rate
+        assert bounds_of(load(renderer, call(*said[:1]), call(*said)), Settings()) is None
+
     def test_bounds(self, renderer: Renderer) -> None:
         first = ids(0, 8, session_id="s", output_tokens=9)
         workload = load(renderer, first, ids(0, 24, session_id="s"))

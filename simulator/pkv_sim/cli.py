@@ -87,7 +87,7 @@ def command(
     from pkv_sim.simulation import Settings, simulate
 
     deployment = Deployment.from_vllm_args(server.vllm_args)
-    check_deployment(deployment)
+    check_deployment(deployment, schedule)
     config = model_config(server, deployment)
     if config is not None:
         check_model(config, deployment)

@@ -31,13 +31,15 @@ UNMODELLED = (
     Feature("bounded replay", ("--swa-bounded-replay",)),
     Feature("pooling", ("--runner", "--convert", "--task"), ("auto", "generate", "none")),
 )
+OVERLAPPING = (Feature("a watermark", ("--watermark", "--watermark-config"), ("0", "0.0")),)
+"""What matters only to requests that run beside others, as they do at recorded times."""
 UNSET = ("", "None")
 
 
-def check_deployment(deployment: Deployment) -> None:
-    """Raises InputError that names the first flag for something that is not modelled."""
+def check_deployment(deployment: Deployment, schedule: str) -> None:
+    """Raises InputError that names the first flag for something that is not modelled under this schedule."""
     values = deployment.ignored_values
-    for feature in UNMODELLED:
+    for feature in (*UNMODELLED, *(OVERLAPPING if schedule == "recorded" else ())):
         for flag in feature.flags:
             if flag in deployment.ignored and values.get(flag, "on") not in (*feature.off, *UNSET):
                 raise InputError(f"{flag}: {feature.name} is not modelled")

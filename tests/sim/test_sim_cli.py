@@ -303,6 +303,12 @@ class TestBadInput:
         assert run.status == 2
         assert f"pkv-sim: {message}: only the cache of full attention is modelled" in run.err
 
+    def test_a_watermark_matters_to_requests_that_overlap(self, sim: Sim, file: Write) -> None:
+        traffic = file(tokens(0, 40, timestamp=1, end_timestamp=2))
+        assert sim(traffic, "--vllm-args", "--watermark 0.1").status == 0
+        run = sim(traffic, "--vllm-args", "--watermark 0.1", "--schedule", "recorded")
+        assert (run.status, run.err) == (2, "pkv-sim: --watermark: a watermark is not modelled\n")
+
     def test_usage(self, sim: Sim, file: Write) -> None:
         for arguments in (
             ["--num-gpu-blocks", "1"],

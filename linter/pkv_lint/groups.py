@@ -12,9 +12,8 @@ from .changes import reached, serialised, tool_name
 from .nature import Nature, located
 from .prompt.source import parse_path
 
-FIRST_WORD = re.compile(r"[^\W\d_]+(?=[^\w]|$)")
-HEADING_LENGTH = 24
-HEADING = re.compile(r"[ \t]*(?:[#<\[*].*|.*[:：>])[ \t*]*")  # noqa: RUF001 (a full-width colon)
+FIRST_WORD = re.compile(r"[^\W\d_]+(?:[-_.][^\W\d_]+)*(?=\W|$)")
+HEADING = re.compile(r"[ \t]*(?:#.*|<\w+>|\*\*.*|.*[:\uff1a])[ \t*]*")
 NEAR = 12
 """Lines above replaced lines in which their heading is looked for."""
 OF_TEXT: tuple[Nature, ...] = ("timestamp", "identifier", "context", "per_user", "volatile")
@@ -25,6 +24,8 @@ SET_BEHIND = 128
 """Tokens that must be shared behind the tools of different sessions: less is the template's own text."""
 
 CountTokens = Callable[[str], int]
+Spot = tuple[str, str, str]
+"""The kind of a cause, the field, and for text what stands in front of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def grouped(replayed: Sequence[Replayed], block_size: int, count: CountTokens) -
     turns = Counter(item.session for item in replayed)
     session_of = {item.turn.index: item.session for item in replayed}
     causes: dict[tuple[Nature, str, str], list[Cause]] = {}
-    for (_, path, anchor), members in spots.items():
+    for (_, path, anchor), members in apart(spots):
         continued = any(turns[session_of[cause.turn.index]] > 1 for cause in members)
         nature = settled(members, continued)
         causes.setdefault((nature, path, "" if nature in BY_PATH else anchor), []).extend(members)
@@ -82,6 +83,19 @@ def grouped(replayed: Sequence[Replayed], block_size: int, count: CountTokens) -
         members.sort(key=lambda cause: cause.turn.index)
         groups.setdefault(nature, []).append(Group(nature, tuple(members)))
     return groups
+
+
+def apart(spots: Mapping[Spot, Sequence[Cause]]) -> Iterator[tuple[Spot, Sequence[Cause]]]:
+    """The causes of each spot; a date and an identifier that change in one line of one request are two faults."""
+    for key, members in spots.items():
+        natures: dict[int, set[Nature]] = {}
+        for cause in members:
+            natures.setdefault(cause.turn.index, set()).add(cause.nature)
+        both = any(found >= {"timestamp", "identifier"} for found in natures.values())
+        for part in (True, False) if both else ():
+            yield key, [cause for cause in members if (cause.nature == "timestamp") is part]
+        if not both:
+            yield key, members
 
 
 def settled(causes: Sequence[Cause], continued: bool) -> Nature:
@@ -117,14 +131,24 @@ def spot(cause: Cause) -> tuple[str, str, str]:
         return kind, change.path, ""
     line = value[max(value.rfind("\n", 0, span[0]), value.rfind(". ", 0, span[0])) + 1 : span[0]]
     # Only how the line begins: what stands further on may have changed itself.
-    first = FIRST_WORD.search(line)
-    return kind, change.path, first[0] if first else heading(value, span[0])
+    rest = value[span[1] :].partition("\n")[0]
+    if "\n" in value[slice(*span)]:
+        anchor = first_word(line) or f"lines below {heading(value, span[0])}"
+    else:
+        frame = re.sub(r"\w", "", line + rest)
+        anchor = first_word(line) or first_word(rest) or f"{frame} below {heading(value, span[0])}"
+    return kind, change.path, anchor
 
 
 def heading(text: str, start: int) -> str:
-    """The nearest line above that looks like a heading of what follows."""
+    """How the nearest line above begins that looks like a heading of what follows."""
     above = text[max(0, start - 2000) : start].splitlines()[-NEAR:]
-    return next((line.strip()[:HEADING_LENGTH] for line in reversed(above) if HEADING.fullmatch(line)), "")
+    return next((first_word(line) for line in reversed(above) if HEADING.fullmatch(line)), "")
+
+
+def first_word(text: str) -> str:
+    found = FIRST_WORD.search(text)
+    return found[0] if found else ""
 
 
 def gains(item: Replayed, cause: Cause, block_size: int, count: CountTokens) -> bool:

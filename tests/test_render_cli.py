@@ -264,3 +264,25 @@ class TestUsage:
         assert b"good" in shown and b"\x07" not in shown and b"\x1b]" not in shown
         assert (b"\x1b[32m" in shown) is coloured
         assert (b"text of the request" in shown) is coloured
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ unknown.member }}", "the chat template fails: 'unknown' is undefined"),
+        ("{{ 'a' * 10**11 }}", "the chat template was stopped: it makes a text of more than 32,000,000 characters"),
+    ],
+)
+def test_an_error_of_the_template_says_so(render: Render, one: Path, template: str, message: str) -> None:
+    run = render(one, "--chat-template", template)
+    assert (run.status, run.err) == (2, f"pkv-render: {one}:1:1: {message}\n")
+
+
+def test_one_token_is_no_plural(render: Render, one: Path) -> None:
+    assert "1 token in 1 block of 16" in render(one, "--chat-template", "x{# #}").err
+
+
+@pytest.mark.parametrize("option", ["--model", "--chat-template", "--tokenizer"])
+def test_an_empty_name_is_not_taken_for_none(render: Render, one: Path, option: str) -> None:
+    run = render(one, option, "")
+    assert (run.status, run.out, run.err) == (2, "", f"pkv-render: Invalid value for '{option}': is empty\n")

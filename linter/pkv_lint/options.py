@@ -51,10 +51,21 @@ class ServerOptions:
         return self.block_size or renderer.deployment.block_size or DEFAULT_BLOCK_SIZE
 
 
+def stated(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """A value that is not empty: where a shell variable was unset, the built-in layout must not step in unseen."""
+    if value == "":
+        raise click.BadParameter("is empty", ctx=context, param=option)
+    return value
+
+
 OPTIONS = (
-    click.option("--model", metavar="ID|DIR", help="Model directory or hub id, for its template and tokenizer."),
-    click.option("--chat-template", metavar="FILE", help="Chat template to render with."),
-    click.option("--tokenizer", metavar="FILE|DIR", help="tokenizer.json, or the directory that holds it."),
+    click.option(
+        "--model", metavar="ID|DIR", callback=stated, help="Model directory or hub id, for its template and tokenizer."
+    ),
+    click.option("--chat-template", metavar="FILE", callback=stated, help="Chat template to render with."),
+    click.option(
+        "--tokenizer", metavar="FILE|DIR", callback=stated, help="tokenizer.json, or the directory that holds it."
+    ),
     click.option("--vllm-args", metavar="'…'", help="The `vllm serve …` line of the deployment."),
     click.option("--block-size", type=click.IntRange(1, 1_000_000), help="Tokens per KV-cache block (default 16)."),
     click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Zone of Unix timestamps."),

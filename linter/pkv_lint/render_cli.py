@@ -136,7 +136,10 @@ def located(line: TrafficLine, error: RenderError) -> InputError:
     from .places import position_of
 
     place = position_of(line, error.path)
-    return InputError(error.message, file=line.file, line=place.line, column=place.column, path=error.path)
+    message = error.message
+    if error.from_template and not message.startswith("the chat template"):
+        message = f"the chat template fails: {message}"  # Jinja's words alone read as if the request were meant
+    return InputError(message, file=line.file, line=place.line, column=place.column, path=error.path)
 
 
 if __name__ == "__main__":

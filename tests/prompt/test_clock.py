@@ -123,3 +123,12 @@ def test_writing_a_moment_in_any_way_gives_it_back(now: datetime, minutes: int) 
 def test_reading_utc_loads_no_zone_database() -> None:
     code = "import sys; from pkv_lint.prompt.clock import *; read_timezone('UTC'); print('zoneinfo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [([], "a list"), ({}, "an object"), (True, "true"), ("x", "'x'"), (-5, "-5")]
+)
+def test_what_no_timestamp_is_is_named_in_words_of_json(value: Any, shown: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_timestamp(value)
+    assert caught.value.message == f"needs ISO 8601 or seconds, not {shown}"

@@ -264,3 +264,12 @@ def test_a_bad_byte_has_its_place(bad: bytes) -> None:
     with pytest.raises(InputError, match=f"byte 0x{bad[0]:02x} is not UTF-8") as caught:
         decode('{\n"é": "'.encode() + bad + b'"}')
     assert (caught.value.line, caught.value.column) == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [('"abc', "unterminated string starting"), ('"a\0b"', "invalid control character")]
+)
+def test_a_reason_ends_with_its_last_word(text: str, reason: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(text)
+    assert caught.value.message == f"not valid JSON: {reason}"

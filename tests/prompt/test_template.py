@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,13 @@ def test_a_literal_template() -> None:
 def test_what_is_neither_file_nor_template(name: str) -> None:
     with pytest.raises(InputError):
         stated_template(name)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "template.jinja"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="not a regular file"):
+        stated_template(str(pipe))
 
 
 def test_a_template_that_is_no_text(tmp_path: Path) -> None:

@@ -139,4 +139,5 @@ def headline(prompt: Prompt, size: int) -> str:
     """`1,291 tokens in 81 blocks of 16`, and whether that is approximate."""
     count = len(prompt.token_ids)
     about = "about " if prompt.approximate else ""
-    return f"{about}{count:,} tokens in {-(-count // size):,} blocks of {size:,}"
+    blocks = -(-count // size)
+    return f"{about}{count:,} token{'s'[: count != 1]} in {blocks:,} block{'s'[: blocks != 1]} of {size:,}"

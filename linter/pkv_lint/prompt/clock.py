@@ -64,7 +64,12 @@ def read_timestamp(value: Any, zone: tzinfo = UTC, path: str = "timestamp") -> M
             return _from_number(value, zone)
     except (ValueError, OverflowError):
         pass
-    shown = repr(value) if isinstance(value, str | int | float) else type(value).__name__
+    if isinstance(value, bool):
+        shown = str(value).lower()
+    elif isinstance(value, str | int | float):
+        shown = repr(value)
+    else:
+        shown = "a list" if isinstance(value, list) else "an object"
     if len(shown) > 60:
         shown = shown[:57] + "..."
     raise InputError(f"needs ISO 8601 or seconds, not {shown}", path=path, code="PKV902")

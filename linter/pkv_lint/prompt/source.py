@@ -73,7 +73,9 @@ def parse_value(text: str, at: int, file: str | None = None, first_line: int = 1
     try:
         return _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
-        message, at = f"not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.pos
+        # Some messages of `json` end as if the place followed ("Unterminated string starting at").
+        reason = error.msg.removesuffix(" at")
+        message, at = f"not valid JSON: {reason[:1].lower()}{reason[1:]}", error.pos
     except RecursionError:
         message, at = "not valid JSON: nested too deeply", _deepest(text, at)
     except ValueError:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +72,10 @@ class ChatTemplates:
 def stated_template(text: str) -> str:
     """What `--chat-template` names: a file, or the template itself (vLLM's `_load_chat_template`)."""
     try:
+        mode = os.stat(text).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            # Opening a pipe that nobody writes to would wait for ever, a device may never end.
+            raise InputError("cannot read the chat template: is not a regular file", file=text)
         return Path(text).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise InputError("the chat template is not UTF-8 text", file=text) from None

@@ -128,10 +128,8 @@ class HistoryChanges:
         if stretch.from_ == stretch.to:
             if stretch.start == 0:
                 return "history_window"
-            gone = range(stretch.start, stretch.end)
-            turns = role(self.old[stretch.start]) == role(self.old[stretch.end])
-            both = len({self.alignment.before.speaks(at) for at in gone}) == 2
-            return "history_pruned" if turns and both else None
+            speakers = {self.alignment.before.speaks(at) for at in range(stretch.start, stretch.end)}
+            return "history_pruned" if len(speakers) == 2 else None
         if stretch.start <= PINNED and stretch.end - stretch.start >= 2:
             if any(
                 i is not None and j is not None and self.alignment.alike(i, j) for i, j in self.alignment.pairs(stretch)

@@ -231,7 +231,9 @@ class Sessions:
         if exact is not None:
             return Found(exact, "continued", exact=True)
         side = side or best
-        return Found(side, "auxiliary") if side and not is_short(side.history.messages) else None
+        if side is None or (is_short(side.history.messages) and len(asked.history) == 1):
+            return None
+        return Found(side, "auxiliary")
 
     def _parent_elsewhere(self, asked: Asked) -> Found | None:
         """A conversation that goes on in another session: only a long one with the very same head counts."""

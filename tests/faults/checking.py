@@ -7,6 +7,7 @@ import json
 from array import array
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 
 from pkv_lint.findings import Finding
 from pkv_lint.linting import lint_traffic
@@ -27,6 +28,11 @@ class Verdict:
     noise: str
 
 
+@cache
+def loaded(template: str) -> Renderer:
+    return Renderer.load(chat_template=template)
+
+
 def findings_of(bodies: list[dict[str, object]], renderer: Renderer, block_size: int) -> list[Finding]:
     text = "\n".join(json.dumps({"session_id": "s", "request": body}) for body in bodies)
     report = lint_traffic(read_requests(io.BytesIO(text.encode())), renderer, block_size=block_size, now=NOW)
@@ -35,6 +41,8 @@ def findings_of(bodies: list[dict[str, object]], renderer: Renderer, block_size:
 
 
 def check(planted: Planted, renderer: Renderer, block_size: int) -> Verdict:
+    if planted.template is not None:
+        renderer = loaded(planted.template)
     findings = findings_of(planted.bodies, renderer, block_size)
     expected = naive_cost(planted, renderer, block_size)
     right = [f for f in findings if f.code in planted.codes and (f.path or "").startswith(planted.path)]

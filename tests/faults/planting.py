@@ -14,18 +14,30 @@ from typing import Any
 from .sessions import paragraph, sentence, tool
 
 Body = dict[str, Any]
+PRINTS_IDS = """
+{%- for message in messages -%}
+    {{- '<|im_start|>' ~ message.role ~ '\\n' ~ (message.tool_call_id if message.tool_call_id) ~ message.content -}}
+    {%- for call in message.tool_calls or [] %}{{ '\\n' ~ call.id ~ ' ' ~ call.function | tojson }}{% endfor -%}
+    {{- '<|im_end|>\\n' -}}
+    {%- if loop.first and tools %}{{ tools | tojson ~ '\\n' }}{% endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}
+"""
+"""A template that prints the ids of calls."""
 
 
 @dataclass(frozen=True)
 class Planted:
     """`bodies` are what is sent. `undone[i]` is request i with the fault as request i-1 had it (None: nothing to undo).
-    `codes` and `path` are what a finding must say, `path` as a prefix."""
+    `codes` and `path` are what a finding must say, `path` as a prefix; `template` is one that shows the fault (None:
+    the built-in layout does)."""
 
     kind: str
     bodies: list[Body]
     undone: list[Body | None]
     codes: tuple[str, ...]
     path: str
+    template: str | None = None
 
 
 Plant = Callable[[random.Random, list[Body]], Planted]
@@ -179,18 +191,155 @@ def reserialised(rng: random.Random, body: Body, known: int) -> tuple[Body, str]
     return body, f"messages[{index}].tool_calls[0].function.arguments"
 
 
+def edited_result(rng: random.Random, body: Body, known: int) -> tuple[Body, str] | None:
+    """The result of a call is cut short or replaced once it is old."""
+    results = [i for i in range(known) if body["messages"][i]["role"] == "tool"]
+    if not results:
+        return None
+    index = rng.choice(results)
+    text = body["messages"][index]["content"]
+    cut = f"{text[: len(text) // 3]} [cut]"
+    body["messages"][index]["content"] = rng.choice([cut, "[result removed]", "[" + sentence(rng) + "]"])
+    return body, f"messages[{index}]"
+
+
+def removed_part(rng: random.Random, body: Body, known: int) -> tuple[Body, str] | None:
+    """A part of a message is left out later."""
+    lists = [i for i in range(known) if isinstance(body["messages"][i]["content"], list)]
+    if not lists:
+        return None
+    index = rng.choice(lists)
+    parts = body["messages"][index]["content"]
+    del parts[rng.randrange(len(parts))]
+    return body, f"messages[{index}].content"
+
+
+def in_parts(rng: random.Random, bodies: list[Body]) -> list[Body]:
+    """The same requests, some of whose questions are lists of two or three parts."""
+    chosen = {i for i, message in enumerate(bodies[-1]["messages"]) if message["role"] == "user" and rng.random() < 0.7}
+    extra = {i: [paragraph(rng, 2) for _ in range(rng.randint(1, 2))] for i in chosen}
+
+    def split(message: Body, index: int) -> Body:
+        if index not in chosen:
+            return message
+        return {**message, "content": [{"type": "text", "text": t} for t in (message["content"], *extra[index])]}
+
+    return [{**body, "messages": [split(m, i) for i, m in enumerate(body["messages"])]} for body in bodies]
+
+
+def resampled_result(rng: random.Random, body: Body, known: int) -> tuple[Body, str] | None:
+    """A result that is JSON is written another way."""
+    results = [i for i in range(known) if body["messages"][i]["role"] == "tool"]
+    if not results:
+        return None
+    index = rng.choice(results)
+    value = json.loads(body["messages"][index]["content"])
+    style: dict[str, Any] = rng.choice([{"indent": 1}, {"separators": (",", ":")}, {"sort_keys": True, "indent": 2}])
+    body["messages"][index]["content"] = json.dumps(value, **style)
+    return body, f"messages[{index}].content"
+
+
+def with_json_results(bodies: list[Body]) -> list[Body]:
+    def written(message: Body) -> Body:
+        if message["role"] != "tool":
+            return message
+        words = message["content"].split()
+        value = {"lines": words, "count": len(words), "last": {"word": words[-1], "ok": True}}
+        return {**message, "content": json.dumps(value)}
+
+    return [{**body, "messages": [written(message) for message in body["messages"]]} for body in bodies]
+
+
+def shaped(plant: Plant, shape: Callable[[random.Random, list[Body]], list[Body]]) -> Plant:
+    """A fault planted into sessions that are given another shape first."""
+    return lambda rng, bodies: plant(rng, shape(rng, bodies))
+
+
+def reminder(rng: random.Random, bodies: list[Body]) -> Planted:
+    """Text behind the newest message that is gone in the next request."""
+    texts = [f"\n<reminder>{paragraph(rng, rng.randint(1, 2))}</reminder>"] * len(bodies)
+    if rng.random() < 0.5:
+        texts = [f"\n<reminder>{paragraph(rng, 1)}</reminder>" for _ in bodies]
+
+    def reminded(body: Body, text: str, at: int) -> Body:
+        messages = list(body["messages"])
+        messages[at] = {**messages[at], "content": messages[at]["content"] + text}
+        return {**body, "messages": messages}
+
+    sent = [reminded(body, text, -1) for body, text in zip(bodies, texts, strict=True)]
+    undone: list[Body | None] = [None]
+    for index in range(1, len(bodies)):
+        undone.append(reminded(sent[index], texts[index - 1], len(bodies[index - 1]["messages"]) - 1))
+    return Planted("reminder", sent, undone, ("PKV301",), "messages")
+
+
+def reminder_message(rng: random.Random, bodies: list[Body]) -> Planted:
+    """A message behind the newest one that is gone in the next request."""
+    role = rng.choice(["user", "system"])
+    same = {"role": role, "content": paragraph(rng, rng.randint(1, 2))}
+    last = [same if rng.random() < 0.7 else {**same, "content": paragraph(rng, 1)} for _ in bodies]
+    sent = [{**body, "messages": [*body["messages"], message]} for body, message in zip(bodies, last, strict=True)]
+    undone: list[Body | None] = [None]
+    for index in range(1, len(bodies)):
+        place = len(bodies[index - 1]["messages"])
+        messages = sent[index]["messages"]
+        undone.append({**sent[index], "messages": [*messages[:place], last[index - 1], *messages[place:]]})
+    return Planted("reminder message", sent, undone, ("PKV301",), "messages")
+
+
+def new_ids(rng: random.Random, bodies: list[Body]) -> Planted:
+    """Every request makes up the ids of its calls, and the template prints them."""
+    if not any(message.get("tool_calls") for message in bodies[-2]["messages"]):
+        raise LookupError("new ids")
+    drawn = [f"{rng.getrandbits(40):010x}" for _ in bodies]
+
+    def renamed(body: Body, known: int, old: str, new: str) -> Body:
+        """Ids of the first messages carry the mark `old`, those of newer ones `new`."""
+        messages = copy.deepcopy(body["messages"])
+        for index, message in enumerate(messages):
+            mark = old if index < known else new
+            for made in message.get("tool_calls", ()):
+                made["id"] = mark + made["id"][4:]
+            if "tool_call_id" in message:
+                message["tool_call_id"] = mark + message["tool_call_id"][4:]
+        return {**body, "messages": messages}
+
+    sent = [renamed(body, 0, "", mark) for body, mark in zip(bodies, drawn, strict=True)]
+    undone: list[Body | None] = [None]
+    for index in range(1, len(bodies)):
+        known = len(bodies[index - 1]["messages"])
+        undone.append(renamed(bodies[index], known, drawn[index - 1], drawn[index]))
+    return Planted("new ids", sent, undone, ("PKV304",), "messages", PRINTS_IDS)
+
+
+def side_request(rng: random.Random, bodies: list[Body]) -> Planted:
+    """A request for a summary, with a head of its own, between two turns."""
+    at = rng.randrange(1, len(bodies))
+    base = bodies[at - 1]
+    ask = {"role": "user", "content": sentence(rng)}
+    system = {"role": "system", "content": "You sum up conversations. " + paragraph(rng, 3)}
+    side = {"model": "m", "messages": [system, *base["messages"][1:], ask]}
+    if rng.random() < 0.3:
+        side["tools"] = base["tools"][:1]
+    sent = [*bodies[:at], side, *bodies[at:]]
+    undone: list[Body | None] = [None] * len(sent)
+    undone[at] = {**base, "messages": [*base["messages"], ask]}
+    return Planted("side request", sent, undone, ("PKV305",), "messages[0]")
+
+
 def window(rng: random.Random, bodies: list[Body]) -> Planted:
-    """From one request on, each drops the oldest turn of the history. (One that drops it once only is a note.)"""
+    """From one request on, each drops the oldest turn of the history, some behind messages that stay."""
     first = rng.randrange(1, len(bodies) - 1)
+    pinned = rng.choice([0, 0, 1, 2])
     sent, undone = list(bodies), [None] * len(bodies)
 
     def cut(body: Body, count: int) -> Body:
         messages = body["messages"]
-        return {**body, "messages": [messages[0], *messages[1 + count :]]}
+        return {**body, "messages": [*messages[: 1 + pinned], *messages[1 + pinned + count :]]}
 
     for index in range(first, len(bodies)):
         count = 2 * (index - first + 1)
-        if len(bodies[index - 1]["messages"]) - 1 - count < 3:
+        if len(bodies[index - 1]["messages"]) - 1 - pinned - count < 3:
             raise LookupError("window")
         sent[index] = cut(bodies[index], count)
         undone[index] = cut(bodies[index], count - 2)
@@ -211,4 +360,13 @@ PLANTS: dict[str, Plant] = {
     "dropped message": once("dropped message", "PKV301", dropped_message),
     "arguments": once("arguments", "PKV303", reserialised),
     "window": window,
+    "reminder": reminder,
+    "reminder message": reminder_message,
+    "edited result": once("edited result", "PKV301", edited_result),
+    "removed part": shaped(once("removed part", "PKV301", removed_part), in_parts),
+    "result in JSON": shaped(
+        once("result in JSON", "PKV303", resampled_result), lambda _, bodies: with_json_results(bodies)
+    ),
+    "new ids": new_ids,
+    "side request": side_request,
 }

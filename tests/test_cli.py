@@ -396,3 +396,15 @@ class TestOutput:
             check=False,
         )
         assert (done.returncode, done.stderr) == (1, b"")
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+    @pytest.mark.parametrize("argument", ["", "--help", "--list-rules"])
+    def test_a_full_disk_is_one_line(self, file: Callable[..., Path], argument: str) -> None:
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "pkv_lint.cli", argument or str(file(CLOCKED))],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        assert (done.returncode, done.stderr) == (2, b"pkv-lint: cannot write the output: No space left on device\n")

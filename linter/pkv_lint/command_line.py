@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -36,6 +37,11 @@ def run(command: click.Command, name: str, argv: Sequence[str] | None) -> int:
     except BrokenPipeError:
         drop_output()
         return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        drop_output()  # --help and the like are printed by click itself
+        complain(name, f"cannot write the output: {error.strerror}")
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     return USAGE
@@ -47,15 +53,17 @@ def complain(name: str, message: object) -> None:
 
 
 def write(text: str | Iterable[str]) -> None:
-    """Print lines (or a text as it is); whoever reads them may go away before the end."""
-    try:
-        if isinstance(text, str):
-            click.echo(text, nl=False)
-        else:
-            for line in text:
-                click.echo(line)
-    except BrokenPipeError:
-        drop_output()
+    """Print lines (or a text as it is); whoever reads them may go away before the end. Raises InputError where the
+    output cannot be written (a full disk)."""
+    for line in [text] if isinstance(text, str) else text:
+        try:
+            click.echo(line, nl=not isinstance(text, str))
+        except BrokenPipeError:
+            drop_output()
+            return
+        except OSError as error:
+            drop_output()
+            raise InputError(f"cannot write the output: {error.strerror or error}") from None
 
 
 def drop_output() -> None:

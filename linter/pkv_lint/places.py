@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .changes import reached
 from .prompt.errors import InputError
 from .prompt.renderer import Renderer
-from .prompt.source import Position, parse_path
+from .prompt.source import Position, format_path, parse_path
 from .prompt.traffic import TrafficLine
 from .turns import Turn
 
@@ -56,14 +56,19 @@ def sent_path(
     assert turn.line.request is not None
     chat = renderer.chat_body(trace_value(turn.line.request, ""), turn.line.api)
     value = reached(chat, parse_path(path))
+    inner: list[str | int] = []
     while isinstance(value, (dict, list)) and value:
-        value = next(iter(value.values() if isinstance(value, dict) else value))
+        step, value = next(iter(value.items() if isinstance(value, dict) else enumerate(value)))
+        inner.append(step)
     if not isinstance(value, str):
         return path, span
     for origin in origins(value):
         if origin.path is not None and (span is None or origin.start <= span[0] < origin.end):
             if span is None:
-                return origin.path, None
+                steps = parse_path(origin.path)
+                # The whole value rather than the first text in it, where it stands in the body as one.
+                whole = len(steps) > len(inner) > 0 and list(steps[-len(inner) :]) == inner
+                return format_path(steps[: -len(inner)]) if whole else origin.path, None
             start = origin.offset + (span[0] - origin.start if origin.linear else 0)
             return origin.path, (start, start + min(span[1], origin.end) - span[0])
     return path, span

@@ -82,7 +82,7 @@ def forms() -> tuple[tuple[PieceKind, re.Pattern[str]], ...]:
         ("date", rf"{FREE}{ANY_YEAR}(?P<by>[-/.]){MONTH}(?P=by){DAY}(?!\d){STUCK}"),
         ("date", rf"{FREE}{DAY}(?P<by>[-/.])\s?(?P<mo>\d{{1,2}})(?P=by)\s?{YEAR}(?!\d){STUCK}"),
         ("date", rf"{FREE}(?P<d>[0-3]\d)(?P<by>[./])(?P<mo>[0-3]\d)(?P=by)(?P<yy>\d\d)(?![\d./])"),
-        ("date", rf"{FREE}(?P<d>[0-3]\d)\.\s?(?P<mo>[01]\d)\.(?!\s?\d)"),
+        ("date", rf"{FREE}(?<![$€£¥])(?<![$€£¥]\s)(?P<d>[0-3]\d)\.\s?(?P<mo>[01]\d)\.(?!\s?\d)"),
         ("date", rf"{FREE}(?P<d>\d{{1,2}})/(?P<mo>\d{{1,2}})/(?P<yy>\d\d)(?![\d/])"),
         ("date", rf"{FREE}{YEAR}(?P<mo>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01])(?!\d){STUCK}"),
         (

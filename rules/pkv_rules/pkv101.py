@@ -61,7 +61,8 @@ def check(facts: Facts) -> Iterator[Finding]:
         details = [UNITS[unit]] if unit else []
         rate = len(group.requests) / facts.hours if facts.hours else None
         if rate is not None:
-            details.append(f"{rate:,.0f} breaks per hour" if rate >= 10 else f"{rate:,.1f} breaks per hour")
+            often, per = (rate, "hour") if rate >= ONCE_A_DAY * 2 else (rate * 24, "day")
+            details.append(f"{often:,.0f} breaks per {per}" if often >= 10 else f"{often:,.1f} breaks per {per}")
         message = changing(facts, group) + (f" ({', '.join(details)})" if details else "")
         severity: Severity = "info" if unit == "day" and is_daily(group, rate) else SEVERITY
         yield for_group(rule, facts, group, message, FIX, severity=severity)

@@ -175,6 +175,18 @@ def test_says_how_often_it_breaks() -> None:
     assert "changes in every request (to the second, 3.0 breaks per hour)" in finding.message
 
 
+def test_says_how_often_a_day_where_it_is_seldom() -> None:
+    lines = conversation(lambda n: prompt(f"Rendered 2026-11-2{n} 10:00:0{n}"))
+    lines = [{"timestamp": n * 86400.0, **line} for n, line in enumerate(lines)]
+    (finding,) = loud(lint(lines))
+    assert "(to the second, 1.0 breaks per day)" in finding.message
+
+
+def test_an_amount_of_money_is_no_date() -> None:
+    (finding,) = loud(lint(conversation(lambda n: prompt(f"Budget: ${10 + n}.0{n + 4}. Spend less."))))
+    assert finding.code == "PKV103"
+
+
 def test_sessions_and_turns_are_told_apart() -> None:
     starts = {name: START + timedelta(minutes=7 * index) for index, name in enumerate("abcd")}
     lines = [

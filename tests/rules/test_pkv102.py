@@ -238,3 +238,12 @@ def test_stays_silent_on_what_only_looks_like_an_identifier(name: str) -> None:
     findings = lint(lines)
     assert codes(findings) == instead, [(finding.code, finding.message) for finding in findings]
     assert "PKV102" not in [finding.code for finding in findings]
+
+
+@pytest.mark.parametrize("line", ["[trace=<{}> at=({})]", "[now=({1}) trace=<{0}>]"])
+def test_a_clock_in_the_same_line_is_a_fault_of_its_own(line: str) -> None:
+    lines = conversation(lambda n: prompt(line.format(hexes(n, 16), f"2026-07-0{n + 1}T1{n}:22:3{n}Z")))
+    findings = loud(lint(lines))
+    assert sorted(codes(findings)) == ["PKV101", "PKV102"]
+    found = {finding.code: value_at(lines, finding) for finding in findings}
+    assert found == {"PKV101": "2026-07-02T11:22:31Z", "PKV102": hexes(1, 16)}

@@ -403,6 +403,26 @@ def test_names_keys_in_another_order(name: str) -> None:
     assert finding.path is not None and finding.path.startswith("tools[")
 
 
+def test_points_at_the_whole_schema_of_a_messages_body() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+        "required": ["a", "b"],
+    }
+
+    def tools(turn: int) -> list[dict[str, Any]]:
+        given = dict(reversed(schema.items())) if turn == 2 else schema
+        return [{"name": "look", "description": "Looks.", "input_schema": given}]
+
+    bodies = [
+        {"model": "m", "max_tokens": 9, "system": prompt(), "messages": history(turn), "tools": tools(turn)}
+        for turn in range(3)
+    ]
+    lines: list[Line] = [{"session_id": "s1", "request": body} for body in bodies]
+    (finding,) = loud(lint(lines))
+    assert (finding.code, finding.request, finding.path) == ("PKV205", 2, "tools[0].input_schema")
+
+
 def test_keys_in_the_fortieth_turn() -> None:
     lines = talk(edited(KEYS["order of required"], first=40), turns=range(37, 43))
     (finding,) = loud(lint(lines))

@@ -100,19 +100,18 @@ def stretch_changes(old: Side, new: Side, values: Values) -> Iterator[TextChange
     lone = len(old) == len(new) == 1
     labels = Counter(found[0] for found in map(LABEL.match, old.pieces) if found)
 
-    def versions(was: str, now: str) -> bool:
-        label = LABEL.match(was)
+    def named(was: str, now: str) -> bool:
+        label = LABEL.match(was) if max(len(was), len(now)) <= LONG else None
         # A label that several lines have says nothing about which of them is which.
-        named = label is not None and labels[label[0]] == 1 and now.startswith(label[0])
-        return max(len(was), len(now)) <= LONG and (named or alike(was, now, values, lone))
+        return label is not None and labels[label[0]] == 1 and now.startswith(label[0])
 
-    most = min(len(old), len(new))
-    head = 0
-    while head < most and versions(old.pieces[head], new.pieces[head]):
-        head += 1
-    tail = 0
-    while tail < most - head and versions(old.pieces[-1 - tail], new.pieces[-1 - tail]):
-        tail += 1
+    def versions(was: str, now: str) -> bool:
+        return max(len(was), len(now)) <= LONG and (named(was, now) or alike(was, now, values, lone))
+
+    head, tail = paired(old, new, versions)
+    if head + tail < max(len(old), len(new)):
+        # Next to lines that are others altogether, a line that merely resembles one may be another too.
+        head, tail = paired(old, new, named)
     for at in range(head):
         yield from word_changes(old.cut(at, at + 1), new.cut(at, at + 1), values)
     rest = old.cut(head, len(old) - tail), new.cut(head, len(new) - tail)
@@ -122,6 +121,15 @@ def stretch_changes(old: Side, new: Side, values: Values) -> Iterator[TextChange
         yield from word_changes(
             old.cut(len(old) - at, len(old) - at + 1), new.cut(len(new) - at, len(new) - at + 1), values
         )
+
+
+def paired(old: Side, new: Side, versions: Callable[[str, str], bool]) -> tuple[int, int]:
+    """How many lines at the start and at the end are versions of each other."""
+    most = min(len(old), len(new))
+    head = next((at for at in range(most) if not versions(old.pieces[at], new.pieces[at])), most)
+    most -= head
+    tail = next((at for at in range(most) if not versions(old.pieces[-1 - at], new.pieces[-1 - at])), most)
+    return head, tail
 
 
 def alike(old: str, new: str, values: Values, lone: bool) -> bool:

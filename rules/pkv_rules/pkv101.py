@@ -5,7 +5,9 @@
 Reports a date or time in the system prompt, the tools, a template argument or an earlier user message that changes
 between requests, with the unit that changes (seconds, minutes, days) and, where the traffic says when its requests
 came, how often an hour it breaks the prefix. In a single request, where nothing can be compared, text that looks like
-the current time is a warning and a bare date a note, if at least a block of cacheable text stands behind it.
+the current time is a warning and a bare date a note, if at least a block of cacheable text stands behind it. Between
+requests, a date alone is a note as long as it changes no more often than once in a conversation (or, where the times
+are known, once in half a day).
 
 ## Why it matters
 

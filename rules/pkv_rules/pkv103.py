@@ -4,7 +4,8 @@
 
 Reports text in the system prompt or a template argument that differs between requests and is neither a date nor an
 identifier: a counter, the state of a repository, a working directory, a checksum. It is an error where the break
-leaves less than a tenth of what could have been reused.
+leaves less than a tenth of what could have been reused. Text that changed once, between two conversations of a longer
+traffic, was edited: that is a note.
 
 ## Why it matters
 

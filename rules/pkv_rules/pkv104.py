@@ -3,7 +3,8 @@
 ## What it does
 
 Reports text in the system prompt that stays the same in a conversation and differs from one to the next, with text
-behind it that they have in common. All such places of a message are one finding.
+behind it that they have in common. All such places of a message are one finding. Text that changed once among four or
+more conversations was edited: that is a note.
 
 ## Why it matters
 

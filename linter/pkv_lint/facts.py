@@ -77,6 +77,10 @@ class Facts:
     def _session_of(self) -> Mapping[int, str]:
         return {item.turn.index: item.session for item in self.replayed}
 
+    def session(self, turn: Turn) -> str:
+        """The session of a request; one without a name is numbered after its first request."""
+        return self._session_of[turn.index]
+
     def next_in_session(self, turn: Turn) -> int | None:
         """The index of the request that comes after this one in its session."""
         later = (item.turn.index for item in self._sessions[self._session_of[turn.index]])

@@ -66,7 +66,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             often, per = (rate, "hour") if rate >= ONCE_A_DAY * 2 else (rate * 24, "day")
             details.append(f"{often:,.0f} breaks per {per}" if often >= 10 else f"{often:,.1f} breaks per {per}")
         message = changing(facts, group) + (f" ({', '.join(details)})" if details else "")
-        severity: Severity = "info" if unit == "day" and is_daily(group, rate) else SEVERITY
+        severity: Severity = "info" if unit == "day" and is_daily(facts, group, rate) else SEVERITY
         yield for_group(rule, facts, group, message, FIX, severity=severity)
     for pattern in facts.patterns:
         if pattern.match.kind == "timestamp":
@@ -75,8 +75,8 @@ def check(facts: Facts) -> Iterator[Finding]:
             yield for_pattern(rule, facts, pattern, message, FIX, "info" if day else "warning")
 
 
-def is_daily(group: Group, rate: float | None) -> bool:
+def is_daily(facts: Facts, group: Group, rate: float | None) -> bool:
     """Whether a date changes as rarely as days do: by the clock of the traffic, else at most once in each session."""
     if rate is not None and rate <= ONCE_A_DAY:
         return True
-    return max(Counter(cause.turn.line.session_id for cause in group.causes).values()) == 1 or len(group.causes) == 1
+    return max(Counter(facts.session(cause.turn) for cause in group.causes).values()) == 1

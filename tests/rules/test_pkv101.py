@@ -199,10 +199,24 @@ def test_sessions_and_turns_are_told_apart() -> None:
     assert "from one conversation to the next" in finding.message and finding.evidence["within_conversation"] == []
 
 
-def test_a_date_that_changes_once_is_a_note() -> None:
-    lines = conversation(lambda n: prompt(f"Today is 2026-11-{28 if n < 2 else 29}."))
+@pytest.mark.parametrize("named", [True, False])
+def test_a_date_that_changes_once_is_a_note(named: bool) -> None:
+    lines = [
+        line
+        for session in "abc"
+        for line in conversation(
+            lambda n: prompt(f"Today is 2026-11-{28 if n < 2 else 29}."),
+            session=session if named else None,
+            topic=f"{session}: ",
+        )
+    ]
     (finding,) = [finding for finding in lint(lines) if finding.code == "PKV101"]
-    assert (finding.severity, finding.requests_affected) == ("info", 1)
+    assert finding.severity == "info"
+
+
+def test_a_date_that_changes_in_every_turn_is_an_error() -> None:
+    (finding,) = loud(lint(conversation(lambda n: prompt(f"Today is 2026-11-{20 + n}."))))
+    assert (finding.code, finding.severity) == ("PKV101", "error")
 
 
 SUSPECTS = {

@@ -139,3 +139,11 @@ def test_what_the_template_does_not_print_is_no_cause(renderer: Renderer) -> Non
 
     items = replayed(renderer, [line(body("a", "Hi.")), line(body("bcd", "Hi.", "Yes?", "Bye."))])
     assert natures(items) == [[], []]
+
+
+def test_named_sessions_that_only_end_alike_are_two_conversations(renderer: Renderer) -> None:
+    end = ["Shall I go on with the next one?", "Yes, go on, please, and tell me when it is done."]
+    one = chat("Look at the ledger.", "It is fine. " * 9, "And the tests?", *end)
+    other = chat("Write a poem on rain.", "Drops fall. " * 9, "And on snow?", *end)
+    items = replayed(renderer, [line(one, "a"), line(other, "b")])
+    assert natures(items) == [[], []]

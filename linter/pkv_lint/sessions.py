@@ -259,7 +259,6 @@ class Sessions:
         """The request whose history this one has most of: the last of its conversation, or the one before a side
         request that ended it."""
         turn, history = asked.turn, asked.history
-        named = turn.line.session_id is not None
         threads: list[Thread] = []
         for said in dict.fromkeys([*reversed(history.gists[-PROBES:]), history.gists[0]]):
             threads += reversed(self._said.get((turn.model, said), []))
@@ -273,6 +272,7 @@ class Sessions:
             alignment = Alignment(seen.history, history)
             if not alignment.goes_on or self._is_aside(seen, asked, alignment):
                 continue
+            named = turn.line.session_id is not None and seen.thread.session == turn.line.session_id
             if not named and (alignment.ends_alike_only or not alignment.blocks):
                 continue
             kept = len(alignment.kept)

@@ -101,6 +101,8 @@ def stretch_changes(old: Side, new: Side, values: Values) -> Iterator[TextChange
     labels = Counter(found[0] for found in map(LABEL.match, old.pieces) if found)
 
     def named(was: str, now: str) -> bool:
+        if was.rstrip("\n") == now.rstrip("\n"):
+            return True  # the last line of a text, which only lost or got its line end
         label = LABEL.match(was) if max(len(was), len(now)) <= LONG else None
         # A label that several lines have says nothing about which of them is which.
         return label is not None and labels[label[0]] == 1 and now.startswith(label[0])

@@ -60,7 +60,7 @@ def number(text: str) -> float | int:
     return int(value) if value.is_integer() else value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class History:
     """The messages behind the system prompt, with what each of them says."""
 
@@ -77,6 +77,11 @@ class History:
     def speaks(self, at: int) -> bool:
         """Whether the message at a place is the model's."""
         return role(self.messages[at]) == "assistant"
+
+    @cached_property
+    def replies(self) -> int:
+        """How often the model spoke."""
+        return runs(map(self.speaks, range(len(self))))
 
     @property
     def newest(self) -> int:
@@ -256,7 +261,7 @@ class Alignment:
         if not self._newest_kept:
             return False
         again = (last_before, last_after) == (len(self.before) - 1, len(self.after) - 1)
-        if again and self._replied_otherwise:
+        if again and (self._replied_otherwise or self.after.replies > self.before.replies):
             return False
         if not again and not any(map(self.after.speaks, range(last_after + 1, len(self.after)))):
             return False

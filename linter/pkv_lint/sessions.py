@@ -21,6 +21,8 @@ PROBES = 24
 """Messages of a request by which the conversation that it belongs to is looked for."""
 SIMILAR = 0.5
 """Share of equal text from which on two system prompts count as versions of one."""
+LITTLE = 40
+"""Characters of a message that may differ where nothing else says that two messages are one."""
 FAMILIAR = 3
 """Messages of a history from which on a request of another session can be told to go on from it."""
 LARGE = 500
@@ -171,6 +173,8 @@ class Sessions:
         self._threads: dict[tuple[str, str], list[Thread]] = {}
         self._ended: dict[tuple[str, int], list[Seen]] = {}
         self._sent = {(request.turn.line.session_id, request.states[-1]) for request in asked if request.states}
+        self._gone_on = {request.states[0] for request in asked if len(request.states) > 1}
+        self._unanswered: dict[tuple[str, int], list[Seen]] = {}
         self._said: dict[tuple[str, Gist], list[Thread]] = {}
         self._last_with: dict[tuple[tuple[str, str], int], Turn] = {}
 
@@ -178,7 +182,7 @@ class Sessions:
         """Take the next request."""
         turn, name = asked.turn, asked.turn.line.session_id
         found = self._parent(asked, self._in_session(asked)) if asked.states else None
-        if found is None and name is not None and (turn.model, name) not in self._sessions:
+        if found is None and asked.states and name is not None and (turn.model, name) not in self._sessions:
             found = self._parent_elsewhere(asked)
         session = name if name is not None else found.seen.thread.session if found else f"#{turn.index}"
         earlier = self._sessions.setdefault((turn.model, session), [])
@@ -199,10 +203,14 @@ class Sessions:
         else:
             thread = Thread(session)
         threads.append(thread)
-        seen = thread.last = Seen(turn, history, asked.head, asked.states, thread, parent)
+        seen = Seen(turn, history, asked.head, asked.states, thread, parent)
+        if thread.last is None or len(history) != len(thread.last.history) or not (found and found.exact):
+            thread.last = seen  # a request that is only sent again is not a newer state
         earlier.append(seen)
         if asked.states:
             keep(self._ended.setdefault((turn.model, asked.states[-1]), []), seen)
+        if len(asked.states) == 1 and turn.line.session_id is None and asked.states[0] not in self._gone_on:
+            keep(self._unanswered.setdefault((turn.model, asked.head), []), seen)
         # What the request before said is remembered already.
         known = len(parent.history) if found and parent and found.exact and parent.thread is thread else 0
         for said in history.gists[known:]:
@@ -265,21 +273,30 @@ class Sessions:
         if turn.line.session_id is not None:
             threads += reversed(self._threads.get((turn.model, turn.line.session_id), [])[-LOOK_BACK:])
         last = [thread.last for thread in list(dict.fromkeys(threads))[: 2 * LOOK_BACK]]
+        states = [state for one in last if one for state in (one, one.parent) if state]
         best, most = None, (exact is not None, len(exact.history) if exact else 0, 0)
-        for seen in dict.fromkeys(state for one in last if one for state in (one, one.parent) if state):
+        for seen in dict.fromkeys((*states, *self._first_versions(asked))):
             if seen is exact or not len(seen.history) or not allowed(seen):
                 continue
             alignment = Alignment(seen.history, history)
             if not alignment.goes_on or self._is_aside(seen, asked, alignment):
                 continue
             named = turn.line.session_id is not None and seen.thread.session == turn.line.session_id
-            if not named and (alignment.ends_alike_only or not alignment.blocks):
+            if not named and alignment.ends_alike_only:
+                continue
+            if not named and not alignment.blocks and not a_little_edited(seen.history, history):
                 continue
             kept = len(alignment.kept)
             rank = self.heads.versions(seen, turn), kept, kept - len(seen.history)
             if rank > most:
                 best, most = seen, rank
         return best
+
+    def _first_versions(self, asked: Asked) -> list[Seen]:
+        """Without sessions: first requests that nothing went on with, for one whose own first request was not sent."""
+        if asked.turn.line.session_id is not None or (None, asked.states[0]) in self._sent:
+            return []
+        return self._unanswered.get((asked.turn.model, asked.head), [])
 
     def _is_aside(self, seen: Seen, asked: Asked, alignment: Alignment) -> bool:
         """Whether two requests ask for something aside of one conversation: what the earlier one had at its end is
@@ -349,6 +366,16 @@ def keep(items: list[Any], item: Any) -> None:
         items[:] = [other for other in items if other is not item]
     items.append(item)
     del items[:-LOOK_BACK]
+
+
+def a_little_edited(before: History, after: History) -> bool:
+    """Whether two first messages are one for sure: a little of a long text changed, or something was put behind it or
+    taken away there."""
+    old, new = text_of(before.messages[0]), text_of(after.messages[0])
+    shorter, longer = sorted((old, new), key=len)
+    if len(shorter) < 2 * LITTLE:
+        return False
+    return shorter in longer or len(longer) - sum(shared_ends(old, new)) <= LITTLE
 
 
 def one_step(history: History, length: int) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from pkv_lint.changes import Change, equalised
 from pkv_lint.comparison import compare, compare_heads, merged
+from pkv_lint.histories import Alignment, Gists, History
 
 SYSTEM = {"role": "system", "content": "You are Tern. " + "Answer in short sentences. " * 4}
 GULL = {**SYSTEM, "content": str(SYSTEM["content"]).replace("Tern", "Gull")}
@@ -183,9 +184,11 @@ def test_undoing_any_mix_of_edits_gives_the_earlier_messages_back() -> None:
             if chance > 0.9 and at < len(history) - 1:
                 spoilt.append({"role": "system", "content": f"note {rng.random()}"})
         later = chat(*spoilt, reply("new reply"), user("new question"))
-        changes = compare(before, later)
-        if spoilt[-1]["content"].startswith(history[-1]["content"]) and changes:
-            assert equalised(later, changes)["messages"][: len(before["messages"])] == before["messages"], seed
+        gists = Gists()
+        alignment = Alignment(History.of(history, gists), History.of(later["messages"][1:], gists))
+        if alignment.goes_on:
+            undone = equalised(later, compare(before, later))["messages"]
+            assert undone[: len(before["messages"])] == before["messages"], seed
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from .changes import (
     Chat,
     Edit,
     Steps,
-    canonical,
     content,
     head_changes,
     reached,
@@ -24,7 +23,7 @@ from .changes import (
     split,
     text_of,
 )
-from .histories import Alignment, Gists, History, Stretch, parsed
+from .histories import Alignment, Gists, History, Stretch, parsed, plainly
 from .patterns import values
 from .prompt.source import format_path
 from .reasoning import FIELDS, thoughts_in, without_thoughts
@@ -35,8 +34,8 @@ PINNED = 2
 
 
 def compare(before: Chat, after: Chat) -> list[Change]:
-    """The differences, those that usually stand first in a prompt first; of the histories only where the later one goes
-    on from the earlier one."""
+    """The differences, those that usually stand first in a prompt first, for requests of which one goes on from the
+    other."""
     return [*head_changes(before, after), *history_changes(before, after)]
 
 
@@ -60,8 +59,7 @@ def history_changes(before: Chat, after: Chat) -> Iterator[Change]:
         return
     gists = Gists()
     alignment = Alignment(History.of(old.history, gists), History.of(new.history, gists))
-    if alignment.goes_on:
-        yield from HistoryChanges(alignment, len(new.system)).all()
+    yield from HistoryChanges(alignment, len(new.system)).all()
 
 
 class HistoryChanges:
@@ -238,8 +236,7 @@ def edited_span(before: str, after: str) -> tuple[tuple[int, int], tuple[int, in
 
 def same_json(one: str, other: str) -> bool:
     """Whether two texts are the same object or list in JSON."""
-    value = parsed(one)
-    return isinstance(value, dict | list) and canonical(value) == canonical(parsed(other))
+    return isinstance(parsed(one), dict | list) and plainly(one) == plainly(other)
 
 
 def parts(value: Any) -> list[Any]:
@@ -291,7 +288,7 @@ def call_changes(old: Any, new: Any, steps: Steps) -> Iterator[Change]:
     if was.get("name") != now.get("name"):
         yield value_change("history_edited", (*inner, "name"), was, now)
     if serialised(was.get("arguments")) != serialised(now.get("arguments")):
-        same = canonical(parsed(was.get("arguments"))) == canonical(parsed(now.get("arguments")))
+        same = plainly(was.get("arguments")) == plainly(now.get("arguments"))
         names = (str(now.get("name")),)
         yield value_change("arguments" if same else "history_edited", (*inner, "arguments"), was, now, names)
 

@@ -13,7 +13,9 @@ from .changes import canonical, role, text_of
 from .text_changes import shared_ends
 
 Gist = Hashable
-MOST_PAIRS = 2500
+MANY = 1000
+"""Messages from which on frequent ones are passed over when histories are compared."""
+MOST_PAIRS = 900
 """Pairs of messages that are compared to find out which of a stretch became which."""
 
 
@@ -40,11 +42,19 @@ class Gists:
 
     def _of_arguments(self, arguments: Any) -> str:
         if not isinstance(arguments, str):
-            return canonical(arguments)
+            return plainly(arguments)
         known = self._arguments.get(arguments)
         if known is None:
-            known = self._arguments[arguments] = canonical(parsed(arguments))
+            known = self._arguments[arguments] = plainly(arguments)
         return known
+
+
+def plainly(text: Any) -> str:
+    """Arguments of a call, however they are written."""
+    try:
+        return canonical(parsed(text))
+    except RecursionError:
+        return str(text)
 
 
 def parsed(text: Any) -> Any:
@@ -77,6 +87,16 @@ class History:
     def speaks(self, at: int) -> bool:
         """Whether the message at a place is the model's."""
         return role(self.messages[at]) == "assistant"
+
+    def works_from(self, at: int) -> bool:
+        """Whether nothing but calls and their results stand from a place on."""
+        steps = self.messages[at:]
+        return (
+            len(steps) > 1
+            and role(steps[0]) == "assistant"
+            and role(steps[-1]) == "tool"
+            and all(role(step) == "tool" or (role(step) == "assistant" and step.get("tool_calls")) for step in steps)
+        )
 
     @cached_property
     def replies(self) -> int:
@@ -127,7 +147,9 @@ class Alignment:
             return
         self.blocks, versions = self._in_place()
         if versions < len(before):
-            matcher = SequenceMatcher(None, before.gists[head:], after.gists[head:], autojunk=False)
+            # What comes again and again in a very long history would cost quadratic time.
+            junk = len(before) > MANY
+            matcher = SequenceMatcher(None, before.gists[head:], after.gists[head:], autojunk=junk)
             found = [Block(b + head, a + head, size) for b, a, size in matcher.get_matching_blocks() if size]
             found = [Block(0, 0, head), *found] if head else found
             if sum(block.size for block in found) > versions:
@@ -182,6 +204,9 @@ class Alignment:
     @cached_property
     def stretches(self) -> list[Stretch]:
         """Where they differ, what came since left out."""
+        steps = self.dropped_steps
+        if steps is not None:
+            return [Stretch(steps, len(self.before), steps, steps, inside=False)]
         found = []
         start = from_ = 0
         for block in self.blocks:
@@ -194,6 +219,15 @@ class Alignment:
             if to is not None:
                 found.append(Stretch(start, end, from_, to, inside=False))
         return found
+
+    @cached_property
+    def dropped_steps(self) -> int | None:
+        """Where the earlier history goes on with calls and their results, and the later one at once with an answer: a
+        client that keeps no steps of work, or another sample of the reply. None where it is not so."""
+        at = common(self.before.gists, self.after.gists)
+        if not at < len(self.after) - 1 or not self.before.works_from(at) or not self.after.speaks(at):
+            return None
+        return None if self.after.messages[at].get("tool_calls") or self.after.speaks(at + 1) else at
 
     def _slot(self, start: int, end: int, from_: int) -> int | None:
         """Where in the later history that ends which replaced the last messages of the earlier one: in front of the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -173,6 +174,8 @@ class Sessions:
         self._threads: dict[tuple[str, str], list[Thread]] = {}
         self._ended: dict[tuple[str, int], list[Seen]] = {}
         self._sent = {(request.turn.line.session_id, request.states[-1]) for request in asked if request.states}
+        self._asked_for: Counter[tuple[str | None, int]] = Counter()
+        self._replies: dict[tuple[str | None, int], set[Gist]] = {}
         self._gone_on = {request.states[0] for request in asked if len(request.states) > 1}
         self._unanswered: dict[tuple[str, int], list[Seen]] = {}
         self._said: dict[tuple[str, Gist], list[Thread]] = {}
@@ -215,8 +218,18 @@ class Sessions:
         known = len(parent.history) if found and parent and found.exact and parent.thread is thread else 0
         for said in history.gists[known:]:
             keep(self._said.setdefault((turn.model, said), []), thread)
+        self._count_replies(asked, known)
         self._last_with.pop((turn.namespace, asked.head), None)
         self._last_with[turn.namespace, asked.head] = turn
+
+    def _count_replies(self, asked: Asked, known: int) -> None:
+        """How many replies to a history were asked for, and which came back in later ones."""
+        session, wanted = asked.turn.line.session_id, asked.turn.chat.get("n")
+        if asked.states:
+            self._asked_for[session, asked.states[-1]] += wanted if isinstance(wanted, int) and wanted > 1 else 1
+        for at in range(max(known, 1), len(asked.states)):
+            if asked.history.speaks(at):
+                self._replies.setdefault((session, asked.states[at - 1]), set()).add(asked.history.gists[at])
 
     @staticmethod
     def _in_session(asked: Asked) -> Allowed:
@@ -232,7 +245,8 @@ class Sessions:
         """The request that this one goes on from; one with a version of its head before others."""
         exact, side = self._begun_as(asked, allowed)
         if exact is not None and one_step(asked.history, len(exact.history)):
-            return Found(exact, "continued", exact=True)
+            worked = self._worked_on(exact, asked)
+            return Found(worked, "continued") if worked else Found(exact, "continued", exact=True)
         best = self._nearest(asked, allowed, exact)
         if best is not None and self.heads.versions(best, asked.turn):
             return Found(best, "continued")
@@ -242,6 +256,17 @@ class Sessions:
         if side is None or (is_short(side.history.messages) and len(asked.history) == 1):
             return None
         return Found(side, "auxiliary")
+
+    def _worked_on(self, exact: Seen, asked: Asked) -> Seen | None:
+        """The last step of the work whose answer a request has, when its client left the steps out: the first request
+        of that work got one reply, which made the first call, so the answer is no reply to it."""
+        last = exact.thread.last
+        if last is None or last is exact or Alignment(last.history, asked.history).dropped_steps != len(exact.history):
+            return None
+        key = exact.turn.line.session_id, exact.states[-1]
+        replies = self._replies[key]
+        known = asked.history.gists[len(exact.history)] in replies
+        return None if known or len(replies) < self._asked_for[key] else last
 
     def _parent_elsewhere(self, asked: Asked) -> Found | None:
         """A conversation that goes on in another session: only a long one with the very same head counts."""

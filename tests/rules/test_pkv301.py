@@ -55,6 +55,12 @@ def parts(text: str, *more: str) -> list[dict[str, str]]:
     return [{"type": "text", "text": piece} for piece in (text, *more)]
 
 
+def answers_only(messages: list[Message], turn: int) -> list[Message]:
+    """Of the turns before the newest question, only questions and answers are kept."""
+    last = max(at for at, m in enumerate(messages) if m["role"] == "user")
+    return [m for at, m in enumerate(messages) if at >= last or not (m["role"] == "tool" or m.get("tool_calls"))]
+
+
 def rolling_summary(messages: list[Message], turn: int) -> list[Message]:
     """All but the last three messages are summarised, anew in each request."""
     if len(messages) < 7:
@@ -192,6 +198,8 @@ FAULTS: dict[str, tuple[list[Line], str, int]] = {
         "messages[2]",
         2,
     ),
+    "steps of work left out once they are done": (agent(3).sent(answers_only), "messages[2]", 3),
+    "the same without sessions": (agent(3).sent(answers_only, session=None), "messages[2]", 3),
     "two questions made one": (
         Run(
             [user(prose(1)), user(prose(2)), assistant(prose(3)), user(prose(4)), assistant("x"), user("z")], [2, 4, 6]
@@ -257,12 +265,19 @@ def silent() -> dict[str, list[Line]]:
                 for n in range(4)
             ),
         ],
+        "an answer at once, the second time it was asked": [
+            *work.sent()[:2],
+            *work.sent()[:1],
+            *branch(work, 1, assistant(prose("at once")), user(prose("q"))).sent(),
+        ],
+        "two samples, one of which calls a tool": [
+            *work.sent(n=2)[:2],
+            *branch(work, 1, assistant(prose("at once")), user(prose("q"))).sent(),
+        ],
         "a sub-agent with the whole history": [
             *lines[:3],
-            *branch(talk, 5, assistant("", call("sub")), result(call("sub"), "started")).sent(),
-            *branch(
-                talk, 5, assistant("", call("sub")), result(call("sub"), "started"), assistant("ok"), user("go")
-            ).sent(),
+            *branch(talk, 5, user("You are a helper: look at the tests only.")).sent(),
+            *branch(talk, 5, user("You are a helper: look at the tests only."), assistant("ok"), user("go")).sent(),
             *lines[3:],
         ],
         "a title asked for at the end": [

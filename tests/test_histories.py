@@ -46,6 +46,7 @@ GOES_ON = [
     ("u1 a1 u2 a2 u3 a3 u4", "u9 u4 a4 u5"),
     ("u1 a1 u2 a2 u3", "u1 a2 u3 a3 u4"),
     ("u1 a1 u2", "u1 a1 s9 u2 a2 u3"),
+    ("u1 a1 u2 a2 u3", "u2 a2 u3"),
     ("u1 a1 u2 a2 u3", "u1 a1+x u2 a2 u3"),
     ("u1 a1 t1 a2 t2", "u1 a1 t1+x a2 t2 a3 t3"),
 ]
@@ -67,6 +68,8 @@ BRANCHES = [
     ("u1 a1 t1", "u1 a9 t1"),
     ("u1 a1 u2 a2 u9", "u3 a3 u4 a4 u9"),
     ("u1 a1 u9", "u1 a1 u2 a2 u9"),
+    ("u1 a1 u9", "u1+x a1 u9"),
+    ("u1 a1 u2 a2 u9", "u3 u2 a2 u9"),
     ("u1 a1 u2 a2 u5", "u3 a3 u2 a2 u6"),
     ("u1 a1 t1 a2 t2", "u1 a1 t1 a9 t9 a8 t8"),
 ]

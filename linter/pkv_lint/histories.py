@@ -70,7 +70,7 @@ def number(text: str) -> float | int:
     return int(value) if value.is_integer() else value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class History:
     """The messages behind the system prompt, with what each of them says."""
 
@@ -97,11 +97,6 @@ class History:
             and role(steps[-1]) == "tool"
             and all(role(step) == "tool" or (role(step) == "assistant" and step.get("tool_calls")) for step in steps)
         )
-
-    @cached_property
-    def replies(self) -> int:
-        """How often the model spoke."""
-        return runs(map(self.speaks, range(len(self))))
 
     @property
     def newest(self) -> int:
@@ -152,7 +147,7 @@ class Alignment:
             matcher = SequenceMatcher(None, before.gists[head:], after.gists[head:], autojunk=junk)
             found = [Block(b + head, a + head, size) for b, a, size in matcher.get_matching_blocks() if size]
             found = [Block(0, 0, head), *found] if head else found
-            if sum(block.size for block in found) > versions:
+            if sum(block.size for block in found) >= versions:
                 self.blocks = found
         self._take_out_moved()
 
@@ -286,7 +281,8 @@ class Alignment:
     @cached_property
     def goes_on(self) -> bool:
         """Whether the later history is a later state of the same conversation: what was newest in the earlier one is
-        still there, a reply follows it (or it was sent again), and so is most of what stands in front of it."""
+        still there, a reply follows it (or it was sent again with less in front of it), and so is most of what stands
+        in front of it."""
         if self.exact:
             return True
         if not self.kept:
@@ -295,17 +291,24 @@ class Alignment:
         if not self._newest_kept:
             return False
         again = (last_before, last_after) == (len(self.before) - 1, len(self.after) - 1)
-        if again and (self._replied_otherwise or self.after.replies > self.before.replies):
-            return False
+        if again and any(stretch.from_ < stretch.to for stretch in self.stretches) and not self._framed:
+            return False  # another conversation, or another sample, with the same end
         if not again and not any(map(self.after.speaks, range(last_after + 1, len(self.after)))):
             return False
         return len(self.kept) * 2 >= min(len(self.before), last_after + 1)
 
     @property
-    def _replied_otherwise(self) -> bool:
-        """Whether the last reply differs: of a request that was sent again, another sample."""
-        replies = [at for at in range(len(self.before)) if self.before.speaks(at)]
-        return bool(replies) and not any(b.before <= replies[-1] < b.before + b.size for b in self.blocks)
+    def _framed(self) -> bool:
+        """Whether they begin with the same message and have the same last reply."""
+        replies, later = ([at for at in range(len(one)) if one.speaks(at)] for one in (self.before, self.after))
+        same = [(b.before + n, b.after + n) for b in self.blocks for n in range(b.size)]
+        return self._head > 0 and bool(replies and later) and (replies[-1], later[-1]) in same
+
+    @property
+    def likeness(self) -> float:
+        """How many messages are the same, versions of one counted half."""
+        same = sum(block.size for block in self.blocks)
+        return same + (len(self.kept) - same) / 2
 
     @property
     def ends_alike_only(self) -> bool:

@@ -297,9 +297,9 @@ class Sessions:
             threads += reversed(self._said.get((turn.model, said), []))
         if turn.line.session_id is not None:
             threads += reversed(self._threads.get((turn.model, turn.line.session_id), [])[-LOOK_BACK:])
-        last = [thread.last for thread in list(dict.fromkeys(threads))[: 2 * LOOK_BACK]]
+        last = [thread.last for thread in list(dict.fromkeys(threads))[:LOOK_BACK]]
         states = [state for one in last if one for state in (one, one.parent) if state]
-        best, most = None, (exact is not None, len(exact.history) if exact else 0, 0)
+        best, most = None, (exact is not None, float(len(exact.history) if exact else 0), 0.0)
         for seen in dict.fromkeys((*states, *self._first_versions(asked))):
             if seen is exact or not len(seen.history) or not allowed(seen):
                 continue
@@ -311,8 +311,8 @@ class Sessions:
                 continue
             if not named and not alignment.blocks and not a_little_edited(seen.history, history):
                 continue
-            kept = len(alignment.kept)
-            rank = self.heads.versions(seen, turn), kept, kept - len(seen.history)
+            likeness = alignment.likeness
+            rank = self.heads.versions(seen, turn), likeness, likeness - len(seen.history)
             if rank > most:
                 best, most = seen, rank
         return best

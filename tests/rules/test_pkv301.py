@@ -349,6 +349,11 @@ def silent() -> dict[str, list[Line]]:
             *Run([*talk.messages[:1], assistant("", call("a")), result(call("a"), prose("r"))], [3]).sent(),
             *Run([*talk.messages[:1], assistant("", call("b")), result(call("b"), prose("r"))], [3]).sent(),
         ],
+        "conversations in one session that end alike": [
+            line
+            for n in range(9)
+            for line in Run([user(f"Ticket {n}: " + prose("form", 60)), assistant("Ok."), user("Go on.")], [3]).sent()
+        ],
         "short conversations without a session": [
             line for a, b in ((3, 5), (5, 7), (7, 3), (4, 4)) for line in sums(a, b).sent(session=None)
         ],

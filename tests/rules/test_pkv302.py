@@ -51,6 +51,12 @@ def long_and_short() -> Run:
     return Run(messages, list(range(1, 20, 2)))
 
 
+def alike(steps: int) -> list[Message]:
+    """Questions and answers that differ in a number each."""
+    text = prose("every step", 40)
+    return [m for n in range(steps + 1) for m in (user(f"Step {n}. {text}"), assistant(f"Done with {n}. {text}"))]
+
+
 def with_side_requests(lines: list[Line]) -> list[Line]:
     out = []
     for line in lines:
@@ -71,6 +77,10 @@ FAULTS: dict[str, tuple[list[Line], str]] = {
     "without a system prompt": (chat(7).sent(last(5), system=""), "messages[0]"),
     "calls of tools": (agent(1, 8).sent(last(6)), "messages[1]"),
     "calls of tools behind the task": (agent(1, 8).sent(last(6, 1)), "messages[2]"),
+    "steps that read alike, behind the task": (
+        Run(alike(8), list(range(1, 18, 2))).sent(last(4, 1)),
+        "messages[2]",
+    ),
     "a budget of words": (long_and_short().sent(budget(160)), "messages[1]"),
     "side requests between": (with_side_requests(chat(7).sent(last(5))), "messages[1]"),
     "two sessions": (

@@ -278,6 +278,21 @@ def test_errors_of_a_template(serve: Serve, template: str, message: str) -> None
     assert error.message.startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("said", "answered"),
+    [
+        (" no\n", "no"),
+        ("see /usr/lib/x.y and /a/b/c.txt, a/b/c.txt /x/y/", "see <path> and <path>, a<path> /x/y/"),
+        ("alternate user/assistant/user/assistant/...", "alternate user/assistant/user/assistant/..."),
+        ("<method at 0x7f00>", "<method>"),
+    ],
+)
+def test_addresses_and_paths_are_cut_out_of_messages(serve: Serve, said: str, answered: str) -> None:
+    server = serve("{{ raise_exception(messages[0].content) }}", "--trust-request-chat-template")
+    assert server.refusal({"role": "user", "content": said}).message == answered
+    assert server.refusal({"role": "user", "content": "/a" * 10**6}).message
+
+
 @pytest.mark.parametrize("place", ["content", "tool", "system"])
 def test_lone_surrogates_are_refused(serve: Serve, place: str) -> None:
     server = serve("{{ messages | tojson }}{{ tools | tojson }}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +19,12 @@ from pkv_lint.prompt.sandbox import LimitedContext, LimitedSandbox, Operations
 
 LIMITS = Limits()
 _LONGEST_MESSAGE = 4000
+# What a server cuts out of the messages it answers with (vLLM's `sanitize_message`).
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
+_HIDDEN_PATH = re.compile(
+    r"/(?:home|usr|opt|var|tmp|root|lib|mnt|srv)(?:/[\w.-]+)+"  # folders of a system
+    r"|(?:/[\w-]+)+/[\w-]+\.\w+"  # any file with an ending
+)
 ADDED_FUNCTIONS = frozenset({"raise_exception", "strftime_now"})
 _TRACING_COSTS = 20
 """How many times the time of a plain render a traced one may take for each message."""
@@ -134,4 +141,5 @@ def template_error(error: BaseException) -> RenderError:
         message = str(error) or f"the chat template fails with {type(error).__name__}"
     if len(message) > _LONGEST_MESSAGE:
         message = message[:_LONGEST_MESSAGE] + "…"
+    message = _HIDDEN_PATH.sub("<path>", _ADDRESS.sub("", message)).strip()
     return RenderError(message, from_template=True)

@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from pkv_lint.prompt import builtin
+from pkv_lint.prompt.deployment import Deployment
+from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.prompt.template import ChatTemplates
+
 Serve = Callable[..., Any]
 
 DUMP = "{{ messages | tojson }}"
@@ -321,6 +326,31 @@ def test_media_on_a_text_model(serve: Serve) -> None:
     error = serve(DUMP).refusal(message("user", [text("a"), image]))
     assert error.message == "m is not a multimodal model"
     assert error.path == "messages[0].content[1]"
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "http://x/y.png"}}
+
+
+@pytest.mark.parametrize(
+    ("template", "interleave", "seen"),
+    [
+        (DUMP, False, '"<image>\\na\\nb"'),
+        (DUMP, True, '"a\\n<image>\\nb"'),
+        (
+            DUMP_PARTS,
+            False,
+            '[{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]',
+        ),
+    ],
+    ids=str,
+)
+def test_placeholders_of_a_model_that_takes_images(template: str, interleave: bool, seen: str) -> None:
+    deployment = Deployment(interleave_mm_strings=interleave)
+    renderer = Renderer(ChatTemplates(template), builtin.load()[1], deployment, multimodal=True)
+    prompt = renderer.render({"messages": [message("user", [text("a"), IMAGE, text("b")])]})
+    assert prompt.text == f'[{{"role": "user", "content": {seen}}}]'
+    assert prompt.approximate  # how many tokens an image becomes, its processor knows
+    assert not renderer.render({"messages": [message("user", [text("a")])]}).approximate
 
 
 def test_embeddings_are_refused(serve: Serve) -> None:

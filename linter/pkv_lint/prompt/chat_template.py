@@ -59,13 +59,14 @@ class ChatTemplate:
         *,
         content_format: ContentFormat,
         text_model: str | None = None,
+        interleave: bool = False,
         traced: bool = False,
     ) -> str:
         """The prompt text; with `traced` the same text as a `Traced` string, for a request made of traced values.
 
-        `special_tokens` are the tokenizer's, `content_format` is what content is made to look like, `text_model` names
-        a model that takes text alone. Follows `safe_apply_chat_template` of vLLM and `apply_chat_template` of
-        transformers in the order of their checks. Raises RenderError where they refuse.
+        `special_tokens` are the tokenizer's; for `content_format`, `text_model` and `interleave` see `conversation`.
+        Follows `safe_apply_chat_template` of vLLM and `apply_chat_template` of transformers in the order of their
+        checks. Raises RenderError where they refuse.
         """
         if traced:
 
@@ -76,7 +77,7 @@ class ChatTemplate:
             def render(variables: dict[str, Any]) -> str:
                 return self.template.render(variables, now)
 
-        messages = conversation(prepared.messages, content_format, text_model=text_model)
+        messages = conversation(prepared.messages, content_format, text_model=text_model, interleave=interleave)
         kwargs = prepared.template_kwargs
         for name in ("model_config", "tokenizer", "conversation"):
             if name in kwargs:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from .errors import RenderError
@@ -63,25 +64,39 @@ SUPPORTED_PARTS = sorted([*TEXT_PARTS, *MEDIA_PARTS, "prompt_embeds", "tool_refe
 
 
 def conversation(
-    messages: Sequence[Mapping[str, Any]], content_format: ContentFormat, *, text_model: str | None
+    messages: Sequence[Mapping[str, Any]],
+    content_format: ContentFormat,
+    *,
+    text_model: str | None,
+    interleave: bool = False,
 ) -> list[Message]:
     """The messages in the members and order that vLLM hands to a template.
 
-    `text_model` is the name of a model that takes text alone (None: it takes images, audio or video too). Raises
-    RenderError for media sent to such a model and for everything else that vLLM refuses at this point.
+    `text_model` is the name of a model that takes text alone (None: it takes images, audio or video too); where strings
+    are wanted, `interleave` leaves the placeholder of an image between the texts instead of in front
+    (`--interleave-mm-strings`). Raises RenderError for media sent to such a model and for everything else that vLLM
+    refuses at this point.
     """
-    return [template_message(m, content_format, text_model, f"messages[{i}]") for i, m in enumerate(messages)]
+    shape = Shape(content_format, text_model, interleave)
+    return [template_message(message, shape, f"messages[{i}]") for i, message in enumerate(messages)]
 
 
-def template_message(
-    message: Mapping[str, Any], content_format: ContentFormat, text_model: str | None, path: str
-) -> Message:
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What content is made to look like, see `conversation`."""
+
+    content_format: ContentFormat
+    text_model: str | None
+    interleave: bool
+
+
+def template_message(message: Mapping[str, Any], shape: Shape, path: str) -> Message:
     role = message["role"]
     content = message.get("content")
     parts: Sequence[Any] = [] if content is None else [text_part(content)] if isinstance(content, str) else content
     if role == "system":
         parts = without_billing_header(parts)
-    shaped: Message = {"role": role, "content": shape_content(parts, role, content_format, text_model, path)}
+    shaped: Message = {"role": role, "content": shape_content(parts, role, shape, path)}
     if role == "assistant":
         calls = message.get("tool_calls")
         if calls:
@@ -120,15 +135,13 @@ def without_billing_header(parts: Iterable[Any]) -> list[Any]:
     return kept
 
 
-def shape_content(
-    parts: Iterable[Any], role: str, content_format: ContentFormat, text_model: str | None, path: str
-) -> Any:
-    wrapped = content_format == "openai"
-    shaped = []
-    placeholders = []
+def shape_content(parts: Iterable[Any], role: str, shape: Shape, path: str) -> Any:
+    wrapped = shape.content_format == "openai"
+    shaped: list[Any] = []
+    placeholders: list[Any] = []
     for index, part in enumerate(parts):
-        kind, value = shape_part(part, wrapped, text_model, f"{path}.content[{index}]")
-        if kind == "media" and not wrapped:
+        kind, value = shape_part(part, wrapped, shape.text_model, f"{path}.content[{index}]")
+        if kind == "media" and not wrapped and not shape.interleave:
             placeholders.append(value)
         elif value:  # an empty text is dropped here, an object never is
             shaped.append(value)

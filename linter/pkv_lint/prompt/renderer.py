@@ -15,7 +15,7 @@ from .errors import RenderError
 from .messages import ContentFormat, conversation
 from .origin import COMPUTED, Origin, Source
 from .prompt import Prompt
-from .request import ChatRequest, Limits, check_model, forwarded_ids, limits
+from .request import ChatRequest, Limits, check_model, forwarded_ids, has_media, limits
 from .sampling import check_sampling
 from .template import ChatTemplates
 from .tokenizer import Tokenizer
@@ -150,7 +150,10 @@ class Renderer:
         text = self._text(prepared, now)
         if self.deployment.stated and api != "responses":
             check_sampling(body)
-        return self._tokenised(text, prepared.limits, lambda: self._trace(request, api, body, text, now))
+        prompt = self._tokenised(text, prepared.limits, lambda: self._trace(request, api, body, text, now))
+        if any(map(has_media, prepared.messages)):
+            prompt.approximate = True  # a processor of the model makes more tokens of each image
+        return prompt
 
     def _completion(self, request: Mapping[str, object]) -> Prompt:
         body = completions.to_chat(request)
@@ -187,6 +190,7 @@ class Renderer:
                 now,
                 content_format=self._content_format(prepared),
                 text_model=self.text_model,
+                interleave=self.deployment.interleave_mm_strings,
                 traced=traced,
             )
         encoder = encoders.text_encoder(self.mode)

@@ -69,6 +69,7 @@ BRANCHES = [
     ("u1 a1 u2 a2 u9", "u3 a3 u4 a4 u9"),
     ("u1 a1 u9", "u1 a1 u2 a2 u9"),
     ("u1 a1 u9", "u1+x a1 u9"),
+    ("u1 a1 u9", "u9"),
     ("u1 a1 u2 a2 u9", "u3 u2 a2 u9"),
     ("u1 a1 u2 a2 u5", "u3 a3 u2 a2 u6"),
     ("u1 a1 t1 a2 t2", "u1 a1 t1 a9 t9 a8 t8"),

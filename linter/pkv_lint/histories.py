@@ -291,6 +291,8 @@ class Alignment:
         if not self._newest_kept:
             return False
         again = (last_before, last_after) == (len(self.before) - 1, len(self.after) - 1)
+        if again and not any(self.before.speaks(i) for i, _ in self.kept):
+            return False  # the last message alone may be anybody's
         if again and any(stretch.from_ < stretch.to for stretch in self.stretches) and not self._framed:
             return False  # another conversation, or another sample, with the same end
         if not again and not any(map(self.after.speaks, range(last_after + 1, len(self.after)))):

@@ -214,7 +214,24 @@ class Attribution:
             self.undone += [step.change for step in undone]
             steps = [step for step in steps if step not in undone]
             first = undone[0]
-            yield from self.won(first.change, first.nature, token, self.cache.hit(prompt.token_ids, self.namespace))
+            better = self.cache.hit(prompt.token_ids, self.namespace)
+            if self.is_usual(first):
+                self.hit = max(self.hit, better)
+            else:
+                yield from self.won(first.change, first.nature, token, better)
+
+    def is_usual(self, step: Step) -> bool:
+        """Whether only reasoning from before the last question was left out, of which most templates print nothing, and
+        the template is not known."""
+        places = [
+            edit.steps[1] for edit in step.change.edits if edit.steps[:1] == ("messages",) and len(edit.steps) > 1
+        ]
+        return step.nature == "reasoning" and all(map(self.is_old, places))
+
+    def is_old(self, place: str | int) -> bool:
+        """Whether a message stands in front of the last question and the template is not known."""
+        behind = self.turn.chat["messages"][int(place) :]
+        return self.renderer.layout == "builtin" and any(role(message) == "user" for message in behind)
 
     def next_step(self, steps: list[Step], token: int) -> tuple[list[Step], Prompt] | None:
         """The first difference that makes the prompts part later when it is undone, with the prompt then; several where
@@ -345,6 +362,8 @@ class Attribution:
         thought = thoughts_in(completion)
         if thought:
             sent = bool(thoughts_of(message))
+            if not sent and self.is_old(place - self.restored_messages):
+                return
             if not sent:
                 kept = self.render(restored(chat, place, thought), self.turn)
                 if kept is not None and common_prefix(whole, kept.token_ids) > token:

@@ -44,10 +44,11 @@ def without_thoughts(text: str) -> str:
 
 def is_faithful(message: Any, completion: str) -> bool:
     """Whether a reply says what was generated. White space around reasoning and calls is the server's to take away."""
-    text, calls = text_of(message), bool(message.get("tool_calls"))
+    text = text_of(message)
     answer = without_thoughts(completion) if thoughts_in(completion) and not thoughts_in(text) else completion
-    if calls:
-        return answer.lstrip().startswith(text.strip())
+    answer = answer.rpartition("<|message|>")[2]  # gpt-oss writes whom a message is for in front of it
+    if message.get("tool_calls"):
+        return text.strip() in completion
     return answer.startswith(text) and END.fullmatch(answer, len(text)) is not None
 
 

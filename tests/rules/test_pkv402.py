@@ -28,6 +28,12 @@ def left_out_since(first: int, keep: int = 0) -> Callable[[list[Message], int], 
     return lambda m, turn: [bare(x) if turn >= first and at < len(m) - keep else x for at, x in enumerate(m)]
 
 
+def newest_only(messages: list[Message], turn: int) -> list[Message]:
+    """Reasoning is sent back until the next question."""
+    last = max(at for at, message in enumerate(messages) if message["role"] == "user")
+    return [bare(message) if at < last else message for at, message in enumerate(messages)]
+
+
 def unopened(message: Message) -> str:
     """What is generated where the prompt itself opened the thought."""
     return generated(message).removeprefix("<think>\n")
@@ -67,22 +73,22 @@ FAULTS: dict[str, tuple[list[Line], str | None, str, int]] = {
     "sent, and later no more": (WORK.sent(left_out_since(4)), KEEPS_REASONING, "messages[2]", 4),
     "sent with the newest only": (WORK.sent(left_out_since(0, 3)), KEEPS_REASONING, "messages[2]", 2),
     "in the text, and later no more": (
-        WORK.sent(lambda m, t: left_out(m, t) if t >= 4 else inline(m, t)),
+        WORK.sent(lambda m, t: left_out(m, t) if t >= 5 else inline(m, t)),
         None,
         "messages[2]",
-        4,
+        5,
     ),
     "a field of the other name, and later no more": (
         WORK.sent(
             lambda m, t: (
                 left_out(m, t)
-                if t >= 4
+                if t >= 5
                 else [{("reasoning" if k == "reasoning_content" else k): v for k, v in x.items()} for x in m]
             )
         ),
         None,
         "messages[2]",
-        4,
+        5,
     ),
     "forty steps in": (agent(1, 42, reasoning=True).sent(left_out_since(40)), KEEPS_REASONING, "messages[2]", 40),
 }
@@ -108,6 +114,11 @@ SILENT: dict[str, tuple[list[Line], str | None]] = {
     "a template that drops it at the next question": (
         chat(4).sent(completions=lambda m: f"<think>\n{prose(m['content'])}\n</think>\n\n{m['content']}<|im_end|>"),
         DROPS_REASONING,
+    ),
+    "old reasoning left out, with the built-in layout": (WORK.sent(newest_only), None),
+    "answers without their reasoning, with the built-in layout": (
+        chat(4).sent(completions=lambda m: f"<think>\n{prose(m['content'])}\n</think>\n\n{m['content']}<|im_end|>"),
+        None,
     ),
     "nothing was thought": (agent(2).sent(completions=generated), KEEPS_REASONING),
     "an empty thought": (

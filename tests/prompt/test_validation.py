@@ -212,6 +212,13 @@ def test_fields_that_are_accepted(fields: dict[str, Any]) -> None:
     assert accepted(USER, **fields)
 
 
+@pytest.mark.parametrize(("tool", "status"), [({"type": "function"}, 500), (None, 400), ("f", 400)])
+def test_a_named_choice_among_broken_tools(tool: Any, status: int) -> None:
+    with pytest.raises(RenderError) as caught:
+        validated({"messages": [USER], "tools": [tool], "tool_choice": {"function": {"name": "f"}}})
+    assert caught.value.status == status
+
+
 def test_the_last_of_two_equal_members_counts() -> None:
     body = json.loads('{"messages": 5, "messages": [{"role": "critic", "role": "user", "content": "hi"}]}')
     assert validated(body)["messages"] == [USER]
@@ -258,6 +265,11 @@ def test_these_fields_do_not_change_the_prompt(serve: Serve, field: dict[str, An
         ({"min_tokens": -1}, "min_tokens must be greater than or equal to 0, got -1."),
         ({"min_tokens": 9, "max_tokens": 8}, "min_tokens must be less than or equal to max_tokens=8, got 9."),
         ({"stop": ["a", ""]}, "stop cannot contain an empty string."),
+        (
+            {"logit_bias": {"5": 1, "x": 2}},
+            "logit_bias contains key(s) that cannot be converted to integer token IDs: ['x'] "
+            "(parameter=logit_bias, value=['x'])",
+        ),
         ({"temperature": 0, "n": 2}, "n must be 1 when using greedy sampling, got 2."),
     ],
     ids=str,

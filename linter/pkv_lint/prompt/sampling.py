@@ -40,6 +40,11 @@ def check_sampling(body: Mapping[str, Any]) -> None:
     if not 0 <= (value := number(body, "min_p", 0)) <= 1:
         raise complaint("min_p", f"must be in [0, 1], got {value}")
     check_lengths(body)
+    wrong = [token for token in body.get("logit_bias") or {} if not is_integer(token)]
+    if wrong:
+        raise refused(
+            f"logit_bias contains key(s) that cannot be converted to integer token IDs: {wrong!r}", "logit_bias", wrong
+        )
     stop = body.get("stop")
     if "" in (stop if isinstance(stop, list) else [stop]):
         raise complaint("stop", "cannot contain an empty string")
@@ -57,6 +62,14 @@ def check_lengths(body: Mapping[str, Any]) -> None:
         raise complaint("min_tokens", f"must be greater than or equal to 0, got {least}")
     if most is not None and least > most:
         raise complaint("min_tokens", f"must be less than or equal to max_tokens={most}, got {least}")
+
+
+def is_integer(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
 
 
 def number(body: Mapping[str, Any], name: str, default: float) -> float:

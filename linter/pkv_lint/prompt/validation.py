@@ -164,8 +164,10 @@ def check_tool_use(body: dict[str, Any]) -> None:
         raise refused(f"Invalid `name` in `function`: `{name}` in `tool_choice`! {usage}", "tool_choice.function.name")
     try:
         known = any(tool["function"]["name"] == name for tool in tools)
-    except (TypeError, KeyError):
-        raise RenderError("a tool without `function.name`", path="tools", status=500) from None
+    except (TypeError, KeyError) as error:
+        # vLLM forgets that a member may be missing: a KeyError there is a failure of the server.
+        status = 500 if isinstance(error, KeyError) else 400
+        raise RenderError("a tool without `function.name`", path="tools", status=status) from None
     if not known:
         raise refused("The tool specified in `tool_choice` does not match any of the specified `tools`", "tool_choice")
 

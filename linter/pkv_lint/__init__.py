@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .linting import lint as lint
+    from pkv_lint.linting import lint as lint
 
 __all__ = ["lint"]
 
@@ -13,7 +13,7 @@ __all__ = ["lint"]
 def __getattr__(name: str) -> Any:
     # Loaded on first use: the command line imports this package before it knows what it needs.
     if name == "lint":
-        from .linting import lint
+        from pkv_lint.linting import lint
 
         return lint
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

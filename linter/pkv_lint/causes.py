@@ -12,17 +12,17 @@ from array import array
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .changes import Change, ChangeKind, Chat, equalised, head_changes, role, text_of
-from .comparison import compare, compare_heads, merged
-from .nature import Nature, nature_of
-from .probes.next_turn import common_text, told, value_from
-from .prompt.errors import RenderError
-from .prompt.prefix_tree import PrefixTree, common_prefix
-from .prompt.prompt import Prompt
-from .prompt.renderer import Renderer
-from .reasoning import is_faithful, restored, thoughts_in, thoughts_of, without_reasoning
-from .sessions import Reference, Relation, placed
-from .turns import Turn
+from pkv_lint.changes import Change, ChangeKind, Chat, equalised, head_changes, role, text_of
+from pkv_lint.comparison import compare, compare_heads, merged
+from pkv_lint.nature import Nature, nature_of
+from pkv_lint.probes.next_turn import common_text, told, value_from
+from pkv_lint.prompt.errors import RenderError
+from pkv_lint.prompt.prefix_tree import PrefixTree, common_prefix
+from pkv_lint.prompt.prompt import Prompt
+from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.reasoning import is_faithful, restored, thoughts_in, thoughts_of, without_reasoning
+from pkv_lint.sessions import Reference, Relation, placed
+from pkv_lint.turns import Turn
 
 MAX_RENDERS = 32
 """Renders spent on one request to tell its causes apart; what is left then is undone at once."""

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .patterns import values
-from .prompt.source import format_path
-from .text_changes import TextChange, text_changes
+from pkv_lint.patterns import values
+from pkv_lint.prompt.source import format_path
+from pkv_lint.text_changes import TextChange, text_changes
 
 ChangeKind = Literal[
     "text",

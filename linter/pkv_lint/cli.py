@@ -9,11 +9,11 @@ from typing import cast
 
 import click
 
-from .command_line import complain, run, write
-from .findings import Finding, Severity
-from .options import ServerOptions, server_options
-from .prompt.errors import InputError
-from .prompt.traffic import TrafficLine
+from pkv_lint.command_line import complain, run, write
+from pkv_lint.findings import Finding, Severity
+from pkv_lint.options import ServerOptions, server_options
+from pkv_lint.prompt.errors import InputError
+from pkv_lint.prompt.traffic import TrafficLine
 
 PROGRAM = "pkv-lint"
 EPILOG = "Exit status: 0 nothing found, 1 findings at or above --fail-on, 2 bad usage or input."
@@ -70,8 +70,8 @@ def command(
 
     Without a model the built-in layout is used and figures are approximate. `-` reads standard input.
     """
-    from .linting import Report, lint_traffic, load_rules
-    from .prompt.traffic import read_requests
+    from pkv_lint.linting import Report, lint_traffic, load_rules
+    from pkv_lint.prompt.traffic import read_requests
 
     zone, renderer = server.zone, server.renderer(PROGRAM)
     block_size = server.block_tokens(renderer)
@@ -99,11 +99,11 @@ def command(
     findings = [finding for _, group in shown for finding in group]
     unusable = [finding for report in reports for finding in report.unusable if not chosen.ignores(finding.code)]
     if format_ == "json":
-        from .outputs import json as output
+        from pkv_lint.outputs import json as output
 
         write(output.dumps(reports, [*unusable, *findings]))
     else:
-        from .outputs import text
+        from pkv_lint.outputs import text
 
         write(line for report, group in shown for line in text.lines(report, group))
         if findings or any(report.facts.replayed for report in reports):
@@ -154,7 +154,7 @@ def prefixes(text: str) -> tuple[str, ...]:
 def explain(context: click.Context, option: click.Parameter, code: str | None) -> None:
     if code is None or context.resilient_parsing:
         return
-    from .linting import load_rules
+    from pkv_lint.linting import load_rules
 
     rule = next((rule for rule in load_rules() if code.upper() == rule.CODE), None)
     if rule is None:
@@ -166,7 +166,7 @@ def explain(context: click.Context, option: click.Parameter, code: str | None) -
 def list_rules(context: click.Context, option: click.Parameter, flag: bool) -> None:
     if not flag or context.resilient_parsing:
         return
-    from .linting import load_rules
+    from pkv_lint.linting import load_rules
 
     rules = load_rules()
     columns = max((len(rule.NAME) for rule in rules), default=0)

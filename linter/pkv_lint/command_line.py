@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from .columns import visible
-from .prompt.errors import InputError
+from pkv_lint.columns import visible
+from pkv_lint.prompt.errors import InputError
 
 USAGE, INTERRUPTED = 2, 130
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .changes import (
+from pkv_lint.changes import (
     ABSENT,
     Change,
     ChangeKind,
@@ -23,11 +23,11 @@ from .changes import (
     split,
     text_of,
 )
-from .histories import Alignment, Gists, History, Stretch, parsed, plainly
-from .patterns import values
-from .prompt.source import format_path
-from .reasoning import FIELDS, thoughts_in, without_thoughts
-from .text_changes import text_changes
+from pkv_lint.histories import Alignment, Gists, History, Stretch, parsed, plainly
+from pkv_lint.patterns import values
+from pkv_lint.prompt.source import format_path
+from pkv_lint.reasoning import FIELDS, thoughts_in, without_thoughts
+from pkv_lint.text_changes import text_changes
 
 PINNED = 2
 """Messages that may stay in front of those that a summary replaces."""

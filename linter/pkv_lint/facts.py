@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
-from .causes import Replayed
-from .changes import reached, tool_name
-from .groups import Group, grouped
-from .nature import Nature
-from .patterns import Granularity, timestamps
-from .places import Place, place_of
-from .probes import Probes
-from .prompt.renderer import Renderer
-from .prompt.source import parse_path
-from .repeated import Repeated, repeated_texts
-from .short_prefixes import short_prefixes
-from .suspects import Pattern, alone, suspects
-from .turns import Turn
+from pkv_lint.causes import Replayed
+from pkv_lint.changes import reached, tool_name
+from pkv_lint.groups import Group, grouped
+from pkv_lint.nature import Nature
+from pkv_lint.patterns import Granularity, timestamps
+from pkv_lint.places import Place, place_of
+from pkv_lint.probes import Probes
+from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.prompt.source import parse_path
+from pkv_lint.repeated import Repeated, repeated_texts
+from pkv_lint.short_prefixes import short_prefixes
+from pkv_lint.suspects import Pattern, alone, suspects
+from pkv_lint.turns import Turn
 
 BLAME_THE_TEMPLATE: frozenset[Nature] = frozenset(
     {"call_ids", "reasoning_dropped", "generation_prompt", "generated", "clock", "moved"}

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .causes import Cause, Replayed
-from .changes import reached, serialised, tool_name
-from .nature import Nature, located
-from .prompt.source import parse_path
+from pkv_lint.causes import Cause, Replayed
+from pkv_lint.changes import reached, serialised, tool_name
+from pkv_lint.nature import Nature, located
+from pkv_lint.prompt.source import parse_path
 
 FIRST_WORD = re.compile(r"[^\W\d_]+(?:[-_.][^\W\d_]+)*(?=\W|$)")
 HEADING = re.compile(r"[ \t]*(?:#.*|<\w+>|\*\*.*|.*[:\uff1a])[ \t*]*")

@@ -9,8 +9,8 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any
 
-from .changes import canonical, role, text_of
-from .text_changes import shared_ends
+from pkv_lint.changes import canonical, role, text_of
+from pkv_lint.text_changes import shared_ends
 
 Gist = Hashable
 MANY = 1000

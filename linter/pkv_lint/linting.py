@@ -10,16 +10,16 @@ from datetime import datetime
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from .causes import replay
-from .facts import Facts
-from .findings import Finding
-from .places import position_of
-from .prompt.errors import InputError, RenderError
-from .prompt.model_config import DEFAULT_BLOCK_SIZE
-from .prompt.renderer import Renderer
-from .prompt.traffic import TrafficLine, read_requests
-from .rule_api import Rule
-from .turns import Refused, Turn, read_turns
+from pkv_lint.causes import replay
+from pkv_lint.facts import Facts
+from pkv_lint.findings import Finding
+from pkv_lint.places import position_of
+from pkv_lint.prompt.errors import InputError, RenderError
+from pkv_lint.prompt.model_config import DEFAULT_BLOCK_SIZE
+from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.prompt.traffic import TrafficLine, read_requests
+from pkv_lint.rule_api import Rule
+from pkv_lint.turns import Refused, Turn, read_turns
 
 PARTS_OF_A_RULE = ("CODE", "NAME", "SEVERITY", "SOURCE_URL", "__doc__", "check")
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from .changes import Change, ChangeKind, Chat, reached, role
-from .patterns import Match, identifiers, timestamps
-from .prompt.source import parse_path
-from .sessions import Relation
-from .timestamps import find_timestamps
-from .turns import Turn
+from pkv_lint.changes import Change, ChangeKind, Chat, reached, role
+from pkv_lint.patterns import Match, identifiers, timestamps
+from pkv_lint.prompt.source import parse_path
+from pkv_lint.sessions import Relation
+from pkv_lint.timestamps import find_timestamps
+from pkv_lint.turns import Turn
 
 Nature = Literal[
     "timestamp",

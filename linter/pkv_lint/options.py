@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command_line import complain
+from pkv_lint.command_line import complain
 
 if TYPE_CHECKING:
-    from .prompt.renderer import Renderer
+    from pkv_lint.prompt.renderer import Renderer
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class ServerOptions:
     @property
     def zone(self) -> tzinfo:
         """Raises InputError for a name that is no time zone."""
-        from .prompt.clock import read_timezone
+        from pkv_lint.prompt.clock import read_timezone
 
         return read_timezone(self.timezone)
 
     def renderer(self, program: str) -> Renderer:
         """Raises InputError for what cannot be loaded; names flags without influence on stderr, once."""
-        from .prompt.renderer import Renderer
+        from pkv_lint.prompt.renderer import Renderer
 
         renderer = Renderer.load(self.model, self.chat_template, self.tokenizer, self.vllm_args, offline=self.offline)
         if renderer.deployment.ignored:
@@ -46,7 +46,7 @@ class ServerOptions:
 
     def block_tokens(self, renderer: Renderer) -> int:
         """Tokens per block: what was asked for, else what the deployment uses."""
-        from .prompt.model_config import DEFAULT_BLOCK_SIZE
+        from pkv_lint.prompt.model_config import DEFAULT_BLOCK_SIZE
 
         return self.block_size or renderer.deployment.block_size or DEFAULT_BLOCK_SIZE
 

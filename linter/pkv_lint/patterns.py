@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .identifiers import Identifier, find_identifiers
-from .timestamps import Granularity, Timestamp, find_timestamps
+from pkv_lint.identifiers import Identifier, find_identifiers
+from pkv_lint.timestamps import Granularity, Timestamp, find_timestamps
 
 Kind = Literal["timestamp", "identifier"]
 

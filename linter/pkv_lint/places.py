@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .changes import reached
-from .prompt.errors import InputError
-from .prompt.renderer import Renderer
-from .prompt.source import Position, format_path, parse_path
-from .prompt.traffic import TrafficLine
-from .turns import Turn
+from pkv_lint.changes import reached
+from pkv_lint.prompt.errors import InputError
+from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.prompt.source import Position, format_path, parse_path
+from pkv_lint.prompt.traffic import TrafficLine
+from pkv_lint.turns import Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def sent_path(
     turn: Turn, path: str, span: tuple[int, int] | None, renderer: Renderer
 ) -> tuple[str | None, tuple[int, int] | None]:
     """The path in a Messages or Responses body that a path of its chat form came from."""
-    from .prompt.provenance import origins, trace_value
+    from pkv_lint.prompt.traced import origins, trace_value
 
     assert turn.line.request is not None
     chat = renderer.chat_body(trace_value(turn.line.request, ""), turn.line.api)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from .prompt.origin import Origin
-from .prompt.prompt import Prompt
-from .prompt.source import format_path, parse_path
+from pkv_lint.prompt.origin import Origin
+from pkv_lint.prompt.prompt import Prompt
+from pkv_lint.prompt.source import format_path, parse_path
 
 ROLE = re.compile(r"(?:messages|input)\[\d+\]\.role")
 

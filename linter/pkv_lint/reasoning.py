@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from .changes import Chat, content, role, text_of
+from pkv_lint.changes import Chat, content, role, text_of
 
 FIELDS = ("reasoning", "reasoning_content")
 INLINE = re.compile(

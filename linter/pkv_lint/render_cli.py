@@ -10,12 +10,12 @@ from itertools import chain, islice
 
 import click
 
-from .command_line import USAGE, complain, run, write
-from .options import ServerOptions, server_options
-from .prompt.errors import InputError, RenderError
-from .prompt.prompt import Prompt
-from .prompt.renderer import Renderer
-from .prompt.traffic import TrafficLine, read_requests
+from pkv_lint.command_line import USAGE, complain, run, write
+from pkv_lint.options import ServerOptions, server_options
+from pkv_lint.prompt.errors import InputError, RenderError
+from pkv_lint.prompt.prompt import Prompt
+from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.prompt.traffic import TrafficLine, read_requests
 
 PROGRAM = "pkv-render"
 EPILOG = "Exit status: 0 all rendered, 2 bad usage, or a request that cannot be rendered."
@@ -60,7 +60,7 @@ def command(file: str, show: str, number: int | None, server: ServerOptions) -> 
 
 def show_one(item: TrafficLine | InputError, renderer: Renderer, show: str, size: int) -> int:
     """Show one request for reading."""
-    from .outputs import prompt as output
+    from pkv_lint.outputs import prompt as output
 
     if isinstance(item, InputError):
         raise item
@@ -86,7 +86,7 @@ def show_one(item: TrafficLine | InputError, renderer: Renderer, show: str, size
 
 def show_text(prompt: Prompt) -> None:
     """For reading on a terminal, coloured by origin; elsewhere exactly the characters of the prompt."""
-    from .outputs import prompt as output
+    from pkv_lint.outputs import prompt as output
 
     context = click.get_current_context()
     if sys.stdout.isatty():
@@ -100,7 +100,7 @@ def show_text(prompt: Prompt) -> None:
 
 def show_all(items: Iterable[TrafficLine | InputError], renderer: Renderer, show: str, size: int) -> int:
     """One line of JSON per request."""
-    from .outputs import prompt as output
+    from pkv_lint.outputs import prompt as output
 
     failed = count = 0
 
@@ -133,7 +133,7 @@ def prompt_of(line: TrafficLine, renderer: Renderer) -> Prompt:
 
 def located(line: TrafficLine, error: RenderError) -> InputError:
     """The refusal with its place in the file."""
-    from .places import position_of
+    from pkv_lint.places import position_of
 
     place = position_of(line, error.path)
     message = error.message

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .causes import Replayed
-from .changes import role, shared_items
-from .nature import Nature
-from .prompt.source import format_path
-from .text_changes import bisect_equal
-from .turns import Turn
+from pkv_lint.causes import Replayed
+from pkv_lint.changes import role, shared_items
+from pkv_lint.nature import Nature
+from pkv_lint.prompt.source import format_path
+from pkv_lint.text_changes import bisect_equal
+from pkv_lint.turns import Turn
 
 CountTokens = Callable[[str], int]
 LINE = 16

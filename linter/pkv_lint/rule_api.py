@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from .causes import Cause, Replayed
-from .facts import Facts
-from .findings import Blame, Finding, Severity
-from .groups import Group
-from .nature import located
-from .patterns import identifiers, timestamps
-from .probes import Broken, Clock
-from .repeated import Repeated
-from .suspects import Pattern
-from .turns import Turn
+from pkv_lint.causes import Cause, Replayed
+from pkv_lint.facts import Facts
+from pkv_lint.findings import Blame, Finding, Severity
+from pkv_lint.groups import Group
+from pkv_lint.nature import located
+from pkv_lint.patterns import identifiers, timestamps
+from pkv_lint.probes import Broken, Clock
+from pkv_lint.repeated import Repeated
+from pkv_lint.suspects import Pattern
+from pkv_lint.turns import Turn
 
 __all__ = [
     "Blame",

@@ -9,11 +9,11 @@ from difflib import SequenceMatcher
 from itertools import accumulate, groupby, islice
 from typing import Any, Literal
 
-from .changes import Chat, split, text_of, tool_name
-from .histories import Alignment, Gist, Gists, History
-from .prompt.prefix_tree import common_prefix
-from .text_changes import shared_ends
-from .turns import Turn
+from pkv_lint.changes import Chat, split, text_of, tool_name
+from pkv_lint.histories import Alignment, Gist, Gists, History
+from pkv_lint.prompt.prefix_tree import common_prefix
+from pkv_lint.text_changes import shared_ends
+from pkv_lint.turns import Turn
 
 Relation = Literal["continued", "auxiliary", "same session", "other session"]
 LOOK_BACK = 8

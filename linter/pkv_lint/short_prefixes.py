@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .causes import Replayed
+from pkv_lint.causes import Replayed
 
 LEAST = 32
 """Tokens below which what two prompts have in common may be chance."""

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .causes import Replayed
-from .changes import split
-from .patterns import Match, volatile
-from .prompt.source import format_path
-from .turns import Turn
+from pkv_lint.causes import Replayed
+from pkv_lint.changes import split
+from pkv_lint.patterns import Match, volatile
+from pkv_lint.prompt.source import format_path
+from pkv_lint.turns import Turn
 
 
 @dataclass(frozen=True, slots=True)

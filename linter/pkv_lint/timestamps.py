@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from .calendar_names import ERAS, EVERYDAY, MONTHS, SHORT_WEEKDAYS, WEEKDAYS, in_ascii
+from pkv_lint.calendar_names import ERAS, EVERYDAY, MONTHS, SHORT_WEEKDAYS, WEEKDAYS, in_ascii
 
 Granularity = Literal["day", "hour", "minute", "second", "fraction"]
 PieceKind = Literal["date", "time", "weekday", "short", "epoch"]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from .prompt.deployment import Deployment
-from .prompt.errors import InputError, RenderError
-from .prompt.prompt import Prompt
-from .prompt.renderer import Renderer, api_of
-from .prompt.traffic import TrafficLine
+from pkv_lint.prompt.deployment import Deployment
+from pkv_lint.prompt.errors import InputError, RenderError
+from pkv_lint.prompt.prompt import Prompt
+from pkv_lint.prompt.renderer import Renderer, api_of
+from pkv_lint.prompt.traffic import TrafficLine
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ import pytest
 from pkv_lint.prompt.anthropic import has_inline_system, looks_like, refuses_inline_system, to_chat
 from pkv_lint.prompt.deployment import Deployment
 from pkv_lint.prompt.errors import RenderError
-from pkv_lint.prompt.provenance import origins, trace_value
 from pkv_lint.prompt.renderer import Renderer
 from pkv_lint.prompt.template import ChatTemplates
 from pkv_lint.prompt.tokenizer import Tokenizer
+from pkv_lint.prompt.traced import origins, trace_value
 
 SERVER = "--served-model-name m --max-model-len 131072 --enable-auto-tool-choice --tool-call-parser hermes"
 REFERENCE = {"type": "tool_reference", "name": "f"}

@@ -10,7 +10,7 @@ import pytest
 from pkv_lint.prompt.encoders import deepseek_v4, deepseek_v32
 from pkv_lint.prompt.errors import RenderError
 from pkv_lint.prompt.messages import conversation
-from pkv_lint.prompt.provenance import origins, trace_value
+from pkv_lint.prompt.traced import origins, trace_value
 
 BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
 TOOLS = [{"type": "function", "function": {"name": "f", "description": None, "parameters": {"b": 1, "a": "ü"}}}]

@@ -13,9 +13,9 @@ from jinja2 import meta
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from pkv_lint.prompt.environment import Template, compile_template
 from pkv_lint.prompt.errors import RenderError
-from pkv_lint.prompt.limits import Limits
+from pkv_lint.prompt.jinja.environment import Template, compile_template
+from pkv_lint.prompt.jinja.limits import Limits
 
 NOW = datetime(2026, 7, 1, 9, 30)
 TOOL = {

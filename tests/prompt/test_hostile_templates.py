@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from pkv_lint.prompt.environment import Template
 from pkv_lint.prompt.errors import RenderError
-from pkv_lint.prompt.limits import Limits
+from pkv_lint.prompt.jinja.environment import Template
+from pkv_lint.prompt.jinja.limits import Limits
 
 NOW = datetime(2026, 7, 1)
 REQUEST = {"messages": [{"role": "user", "content": "Hi"}]}

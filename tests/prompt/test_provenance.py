@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkv_lint.prompt.environment import compile_template
+from pkv_lint.prompt.jinja.environment import compile_template
 from pkv_lint.prompt.origin import COMPUTED, Origin, Source
-from pkv_lint.prompt.printing import json_of, repr_of, text_of
-from pkv_lint.prompt.provenance import join, origins, parse_traced_json, retrace, trace, trace_value
-from pkv_lint.prompt.traced import Traced, concat, plain
-from pkv_lint.prompt.traced_values import untrace
+from pkv_lint.prompt.traced import join, origins, parse_traced_json, retrace, trace, trace_value
+from pkv_lint.prompt.traced.printing import json_of, repr_of, text_of
+from pkv_lint.prompt.traced.strings import Traced, concat, plain
+from pkv_lint.prompt.traced.values import untrace
 
 NOW = datetime(2026, 7, 1, 9, 30)
 LEFT = Source("value", "left")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..findings import SEVERITIES, Finding
-from ..linting import Report
+from pkv_lint.findings import SEVERITIES, Finding
+from pkv_lint.linting import Report
 
 VERSION = 1
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from ..columns import fitting, padded, terminal_columns, visible, width
-from ..prompt.errors import RenderError
-from ..prompt.origin import Kind, Origin
-from ..prompt.prompt import Prompt
-from ..prompt_parts import Part, blocks, names, part_of, sections
+from pkv_lint.columns import fitting, padded, terminal_columns, visible, width
+from pkv_lint.prompt.errors import RenderError
+from pkv_lint.prompt.origin import Kind, Origin
+from pkv_lint.prompt.prompt import Prompt
+from pkv_lint.prompt_parts import Part, blocks, names, part_of, sections
 
 COLOURS: Mapping[Kind, str] = {
     "value": "green",

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from ..columns import fitting, terminal_columns, visible, width
-from ..findings import Finding
-from ..linting import Report
-from ..prompt.errors import InputError
-from ..turns import Turn
+from pkv_lint.columns import fitting, terminal_columns, visible, width
+from pkv_lint.findings import Finding
+from pkv_lint.linting import Report
+from pkv_lint.prompt.errors import InputError
+from pkv_lint.turns import Turn
 
 COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 MARGIN = 16

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from ..prompt.renderer import Renderer
-from ..turns import Turn
-from .clock import Clock, Granularity, find_clock
-from .entities import Escaped, find_entities
-from .fields import Spotted, broken_arguments, cache_markers
-from .next_turn import Broken, broken_next, reasoning_switch
-from .trials import Trials
-from .unprinted import Unprinted, find_unprinted
+from pkv_lint.probes.clock import Clock, Granularity, find_clock
+from pkv_lint.probes.entities import Escaped, find_entities
+from pkv_lint.probes.fields import Spotted, broken_arguments, cache_markers
+from pkv_lint.probes.next_turn import Broken, broken_next, reasoning_switch
+from pkv_lint.probes.trials import Trials
+from pkv_lint.probes.unprinted import Unprinted, find_unprinted
+from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.turns import Turn
 
 __all__ = ["Broken", "Clock", "Escaped", "Granularity", "Probes", "Spotted", "Unprinted"]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from ..changes import role
-from ..prompt.origin import Origin
-from ..prompt.prompt import Prompt
-from ..turns import Turn
-from .next_turn import gone_on
-from .trials import Chat, Trials, with_argument
+from pkv_lint.changes import role
+from pkv_lint.probes.next_turn import gone_on
+from pkv_lint.probes.trials import Chat, Trials, with_argument
+from pkv_lint.prompt.origin import Origin
+from pkv_lint.prompt.prompt import Prompt
+from pkv_lint.turns import Turn
 
 Granularity = Literal["fraction", "second", "minute", "hour", "day", "week", "month", "year"]
 

@@ -6,9 +6,9 @@ import json
 import re
 from dataclasses import dataclass
 
-from ..prompt.origin import Origin
-from ..turns import Turn
-from .trials import Trials
+from pkv_lint.probes.trials import Trials
+from pkv_lint.prompt.origin import Origin
+from pkv_lint.turns import Turn
 
 ENTITIES = ("&amp;", "&lt;", "&gt;", "&#39;", "&#34;")
 """What markupsafe writes."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..prompt.source import format_path
-from ..turns import Turn
+from pkv_lint.prompt.source import format_path
+from pkv_lint.turns import Turn
 
 MARKERS = frozenset({"cache_control", "cacheControl", "cache_point", "cachePoint"})
 DATA = frozenset({"parameters", "input_schema", "arguments", "input", "metadata", "chat_template_kwargs"})

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..changes import role
-from ..prompt.prefix_tree import common_prefix
-from ..prompt.prompt import Prompt
-from ..turns import Turn
-from .trials import Chat, Trials, with_argument
+from pkv_lint.changes import role
+from pkv_lint.probes.trials import Chat, Trials, with_argument
+from pkv_lint.prompt.prefix_tree import common_prefix
+from pkv_lint.prompt.prompt import Prompt
+from pkv_lint.turns import Turn
 
 MESSAGE = re.compile(r"messages\[(\d+)\]")
 KEEPS_THOUGHTS = re.compile("(?:keep|preserve|clear|truncate|drop|strip|retain|history).*(?:think|reason|history)")

@@ -9,11 +9,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from ..changes import role
-from ..prompt.errors import RenderError
-from ..prompt.prompt import Prompt
-from ..prompt.renderer import Renderer
-from ..turns import Turn
+from pkv_lint.changes import role
+from pkv_lint.prompt.errors import RenderError
+from pkv_lint.prompt.prompt import Prompt
+from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.turns import Turn
 
 Chat = Mapping[str, Any]
 MOST_SHAPES = 32

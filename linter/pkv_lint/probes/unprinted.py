@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..changes import role
-from ..turns import Turn
-from .trials import Chat, Trials, shape
+from pkv_lint.changes import role
+from pkv_lint.probes.trials import Chat, Trials, shape
+from pkv_lint.turns import Turn
 
 WORDS = re.compile(r"[^\W_][\w ,-]{14,62}[^\W_]"), re.compile(r"\w{12,}")
 """Text that templates print as it is and do not hold themselves: some words, or a long one."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .errors import InputError as InputError
-    from .errors import PkvError as PkvError
-    from .errors import RenderError as RenderError
-    from .origin import Origin as Origin
-    from .prompt import Prompt as Prompt
-    from .renderer import Renderer as Renderer
+    from pkv_lint.prompt.errors import InputError as InputError
+    from pkv_lint.prompt.errors import PkvError as PkvError
+    from pkv_lint.prompt.errors import RenderError as RenderError
+    from pkv_lint.prompt.origin import Origin as Origin
+    from pkv_lint.prompt.prompt import Prompt as Prompt
+    from pkv_lint.prompt.renderer import Renderer as Renderer
 
 _MODULES = {
     "InputError": "errors",

@@ -127,9 +127,9 @@ def refuses_inline_system(template: str | None) -> bool:
     what transformers adds to Jinja: a template that calls `raise_exception` or adds to an unset token fails and so
     counts as refusing. None (a renderer without a template) counts as refusing too.
     """
-    from pkv_lint.prompt.environment import LIMITS, rendered
-    from pkv_lint.prompt.limits import Meter
-    from pkv_lint.prompt.sandbox import GenerationTag, LimitedSandbox, Operations
+    from pkv_lint.prompt.jinja.environment import LIMITS, rendered
+    from pkv_lint.prompt.jinja.limits import Meter
+    from pkv_lint.prompt.jinja.sandbox import GenerationTag, LimitedSandbox, Operations
 
     if not template:
         return True

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from .content_format import content_format
-from .environment import compile_template
-from .errors import RenderError
-from .messages import ContentFormat, Message, conversation, join, without_developer
-from .request import ChatRequest
+from pkv_lint.prompt.content_format import content_format
+from pkv_lint.prompt.errors import RenderError
+from pkv_lint.prompt.jinja.environment import compile_template
+from pkv_lint.prompt.messages import ContentFormat, Message, conversation, join, without_developer
+from pkv_lint.prompt.request import ChatRequest
 
 CONTINUE_MARKER = "CONTINUE_FINAL_MESSAGE_TAG "
 HF_PARAMETERS = frozenset(
@@ -202,8 +202,8 @@ def check_items(items: Any, complaint: str, path: str) -> None:
 def traced_variables(variables: Mapping[str, Any], special_tokens: Mapping[str, str]) -> dict[str, Any]:
     """The variables with an origin for what does not have one yet: containers that were built on the way, the names of
     their members, special tokens, arguments of the server."""
-    from .origin import Source
-    from .provenance import trace, trace_value
+    from pkv_lint.prompt.origin import Source
+    from pkv_lint.prompt.traced import trace, trace_value
 
     traced: dict[str, Any] = {}
     for name, value in variables.items():

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import RenderError
+from pkv_lint.prompt.errors import RenderError
 
 EMPTY = "Either prompt or prompt_embeds must be provided and non-empty."
 

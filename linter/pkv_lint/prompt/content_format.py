@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from jinja2 import nodes
 
-from .messages import ContentFormat
+from pkv_lint.prompt.messages import ContentFormat
 
 
 def content_format(tree: nodes.Template) -> ContentFormat:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import builtin, encoders
-from .deployment import Deployment
-from .errors import InputError
-from .model_config import ModelConfig
-from .renderer import Renderer
-from .template import ChatTemplates, directory_templates, model_directory, stated_template
-from .tokenizer import Tokenizer
+from pkv_lint.prompt import builtin, encoders
+from pkv_lint.prompt.deployment import Deployment
+from pkv_lint.prompt.errors import InputError
+from pkv_lint.prompt.model_config import ModelConfig
+from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.prompt.template import ChatTemplates, directory_templates, model_directory, stated_template
+from pkv_lint.prompt.tokenizer import Tokenizer
 
 HARMONY_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|call|>", "<|return|>")
 """Special tokens that only gpt-oss' vocabulary has; its repository needs no chat template on vLLM."""
@@ -50,7 +50,7 @@ def load_renderer(
     multimodal = config is not None and config.multimodal
     hybrid = config is not None and any(layer.kind != "full" for layer in config.layers)
     if mode == "mistral":
-        from .encoders.mistral import MistralEncoder
+        from pkv_lint.prompt.encoders.mistral import MistralEncoder
 
         if files.vocabulary is None:
             raise InputError("Mistral prompts need the model's tokenizer (--tokenizer or --model)")
@@ -70,7 +70,7 @@ def load_renderer(
     if mode == "harmony":
         if vocabulary is None or files.vocabulary is None:
             raise InputError("gpt-oss prompts need the model's tokenizer (--tokenizer or --model)")
-        from .encoders.harmony import HarmonyEncoder
+        from pkv_lint.prompt.encoders.harmony import HarmonyEncoder
 
         harmony = HarmonyEncoder(files.vocabulary, deployment)
         return Renderer(

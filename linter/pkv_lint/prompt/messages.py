@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .errors import RenderError
+from pkv_lint.prompt.errors import RenderError
 
 ContentFormat = Literal["string", "openai"]
 Message = dict[str, Any]
@@ -229,7 +229,7 @@ def arguments(text: Any, path: str) -> dict[str, Any]:
 def parse(text: str) -> Any:
     if type(text) is str:
         return json.loads(text)
-    from .provenance import parse_traced_json
+    from pkv_lint.prompt.traced import parse_traced_json
 
     return parse_traced_json(text)
 
@@ -242,7 +242,7 @@ def join(separator: str, parts: Sequence[str], path: str | None = None) -> str:
     for index, part in enumerate(parts):
         if not isinstance(part, str):
             raise RenderError(f"sequence item {index}: expected str instance, {type(part).__name__} found", path=path)
-    from .provenance import join as join_traced
+    from pkv_lint.prompt.traced import join as join_traced
 
     return join_traced(separator, parts)
 

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from .origin import COMPUTED, Origin
+from pkv_lint.prompt.origin import COMPUTED, Origin
 
 
 class Prompt:

@@ -8,18 +8,18 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any
 
-from . import anthropic, completions, encoders, responses
-from .chat_template import ChatTemplate
-from .deployment import Deployment
-from .errors import RenderError
-from .messages import ContentFormat, conversation
-from .origin import COMPUTED, Origin, Source
-from .prompt import Prompt
-from .request import ChatRequest, Limits, check_model, forwarded_ids, has_media, limits
-from .sampling import check_sampling
-from .template import ChatTemplates
-from .tokenizer import Tokenizer
-from .validation import refused, validated
+from pkv_lint.prompt import anthropic, completions, encoders, responses
+from pkv_lint.prompt.chat_template import ChatTemplate
+from pkv_lint.prompt.deployment import Deployment
+from pkv_lint.prompt.errors import RenderError
+from pkv_lint.prompt.messages import ContentFormat, conversation
+from pkv_lint.prompt.origin import COMPUTED, Origin, Source
+from pkv_lint.prompt.prompt import Prompt
+from pkv_lint.prompt.request import ChatRequest, Limits, check_model, forwarded_ids, has_media, limits
+from pkv_lint.prompt.sampling import check_sampling
+from pkv_lint.prompt.template import ChatTemplates
+from pkv_lint.prompt.tokenizer import Tokenizer
+from pkv_lint.prompt.validation import refused, validated
 
 
 class Renderer:
@@ -72,7 +72,7 @@ class Renderer:
         `vllm serve` line; what is named explicitly wins over the line. With nothing named, the built-in layout is used
         and the result is approximate. Raises InputError for what cannot be loaded.
         """
-        from .loading import load_renderer
+        from pkv_lint.prompt.loading import load_renderer
 
         return load_renderer(model, chat_template, tokenizer, vllm_args, offline=offline)
 
@@ -223,7 +223,7 @@ class Renderer:
         self, request: Mapping[str, object], api: str, body: Mapping[str, object], text: str, now: datetime
     ) -> Sequence[Origin]:
         """Render once more with every character followed, and check that nothing but the origins is new."""
-        from .provenance import origins, retrace, trace_value
+        from pkv_lint.prompt.traced import origins, retrace, trace_value
 
         chat = self.chat_body(trace_value(request, ""), api)
         traced = self._text(ChatRequest.of(retrace(body, chat), self.deployment), now, traced=True)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .deployment import Deployment
-from .errors import RenderError
-from .tools import known_tools
-from .validation import refused
+from pkv_lint.prompt.deployment import Deployment
+from pkv_lint.prompt.errors import RenderError
+from pkv_lint.prompt.tools import known_tools
+from pkv_lint.prompt.validation import refused
 
 UNSET = (None, "auto")
 """Values that count as not given when template arguments are merged (`renderers/params.py:merge_kwargs`)."""
@@ -175,7 +175,7 @@ def forwarded_ids(body: Mapping[str, Any]) -> array[int] | None:
 
 
 def has_media(message: Mapping[str, Any]) -> bool:
-    from .messages import MEDIA_PARTS, TEXT_PARTS
+    from pkv_lint.prompt.messages import MEDIA_PARTS, TEXT_PARTS
 
     content = message.get("content")
     media = {*MEDIA_PARTS, "prompt_embeds"}

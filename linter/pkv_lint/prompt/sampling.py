@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import RenderError
-from .validation import refused
+from pkv_lint.prompt.errors import RenderError
+from pkv_lint.prompt.validation import refused
 
 GREEDY = 1e-5
 """A temperature below this is taken as zero (`sampling_params.py:_SAMPLING_EPS`)."""

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, Required
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict
 
-from .errors import RenderError
-from .source import format_path
+from pkv_lint.prompt.errors import RenderError
+from pkv_lint.prompt.source import format_path
 
 
 class CacheBreakpoint(TypedDict, total=False):

@@ -15,7 +15,7 @@ def json_text(value: Any, *, ensure_ascii: bool = False) -> str:
     try:
         if _is_plain(value):
             return json.dumps(value, ensure_ascii=ensure_ascii)
-        from pkv_lint.prompt.printing import json_of
+        from pkv_lint.prompt.traced.printing import json_of
 
         return json_of(value, ensure_ascii)
     except RecursionError:
@@ -26,7 +26,7 @@ def python_text(value: Any) -> str:
     """`str(value)`."""
     if _is_plain(value):
         return str(value)
-    from pkv_lint.prompt.printing import text_of
+    from pkv_lint.prompt.traced.printing import text_of
 
     return text_of(value)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .errors import RenderError
+from pkv_lint.prompt.errors import RenderError
 
 SCALARS: Mapping[str, tuple[type, ...]] = {
     "model": (str,),
@@ -112,7 +112,7 @@ def validated(body: Mapping[str, Any]) -> dict[str, Any]:
     if is_usual(body):
         body["messages"] = [with_typed_calls(message) for message in body["messages"]]
         return body
-    from . import schema
+    from pkv_lint.prompt import schema
 
     return schema.check(body)
 

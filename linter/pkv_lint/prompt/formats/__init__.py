@@ -12,12 +12,11 @@ from itertools import chain
 from typing import Any, Literal
 
 from pkv_lint.prompt.errors import InputError
+from pkv_lint.prompt.formats import datasets, lengths, mooncake, weka
+from pkv_lint.prompt.formats.block_line import BlockLine, number_of_blocks
 from pkv_lint.prompt.json_values import JsonValue, read_values
 from pkv_lint.prompt.streams import Source, name_of, plain_stream
 from pkv_lint.prompt.traffic import TrafficLine, misplaced, request_line
-
-from . import datasets, lengths, mooncake, weka
-from .block_line import BlockLine, number_of_blocks
 
 __all__ = ["BlockLine", "Format", "Traffic", "number_of_blocks", "read_traffic"]
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pkv_lint.prompt.errors import InputError
+from pkv_lint.prompt.formats.block_line import whole_number
 from pkv_lint.prompt.json_values import JsonValue
 from pkv_lint.prompt.traffic import TrafficLine
-
-from .block_line import whole_number
 
 ROLES = {
     "human": "user",

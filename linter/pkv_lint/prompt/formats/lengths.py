@@ -10,8 +10,7 @@ from datetime import tzinfo
 
 from pkv_lint.prompt.clock import Moment, read_timestamp
 from pkv_lint.prompt.errors import InputError
-
-from .block_line import BlockLine
+from pkv_lint.prompt.formats.block_line import BlockLine
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pkv_lint.prompt.formats.block_line import BlockLine, full_blocks, runs_of_ids, seconds, whole_number
 from pkv_lint.prompt.json_values import JsonValue
-
-from .block_line import BlockLine, full_blocks, runs_of_ids, seconds, whole_number
 
 BLOCK_SIZE = 512
 """Tokens that one id of Mooncake's own traces stands for."""

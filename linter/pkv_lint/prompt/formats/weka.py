@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 from pkv_lint.prompt.clock import UNKNOWN, Moment
 from pkv_lint.prompt.errors import InputError
+from pkv_lint.prompt.formats.block_line import BlockLine, full_blocks, runs_of_ids, runs_of_pairs, seconds, whole_number
 from pkv_lint.prompt.json_values import JsonValue
 from pkv_lint.prompt.source import format_path, join_path
-
-from .block_line import BlockLine, full_blocks, runs_of_ids, runs_of_pairs, seconds, whole_number
 
 BLOCK_SIZE = 64
 """Tokens that one id stands for where a session does not say."""

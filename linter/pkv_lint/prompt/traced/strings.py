@@ -217,27 +217,27 @@ class Traced(str):
         return untraced(str.expandtabs(self, tabsize)) if "\t" in self else self
 
     def __mod__(self, values: Any) -> Traced:
-        from pkv_lint.prompt.formatting import percent
+        from pkv_lint.prompt.traced.formatting import percent
 
         return percent(self, values)
 
     def __rmod__(self, template: Any) -> Any:
-        from pkv_lint.prompt.formatting import percent
+        from pkv_lint.prompt.traced.formatting import percent
 
         return percent(traced(template), self) if isinstance(template, str) else NotImplemented
 
     def __format__(self, spec: str) -> str:
-        from pkv_lint.prompt.formatting import formatted
+        from pkv_lint.prompt.traced.formatting import formatted
 
         return formatted(self, spec)
 
     def format(self, *args: Any, **kwargs: Any) -> Traced:
-        from pkv_lint.prompt.formatting import format_fields
+        from pkv_lint.prompt.traced.formatting import format_fields
 
         return format_fields(self, args, kwargs)
 
     def format_map(self, mapping: Mapping[str, Any], /) -> Traced:  # type: ignore[override]
-        from pkv_lint.prompt.formatting import format_fields
+        from pkv_lint.prompt.traced.formatting import format_fields
 
         return format_fields(self, (), mapping)
 

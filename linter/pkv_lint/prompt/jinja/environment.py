@@ -14,8 +14,8 @@ import jinja2
 from jinja2 import meta, nodes
 
 from pkv_lint.prompt.errors import RenderError
-from pkv_lint.prompt.limits import LimitError, Limits, Meter
-from pkv_lint.prompt.sandbox import LimitedContext, LimitedSandbox, Operations
+from pkv_lint.prompt.jinja.limits import LimitError, Limits, Meter
+from pkv_lint.prompt.jinja.sandbox import LimitedContext, LimitedSandbox, Operations
 
 LIMITS = Limits()
 _LONGEST_MESSAGE = 4000
@@ -32,7 +32,7 @@ _TRACED_ITEM = 8
 """How many times the memory of a short string a traced one takes."""
 
 if TYPE_CHECKING:
-    from pkv_lint.prompt.traced import Traced
+    from pkv_lint.prompt.traced.strings import Traced
 
 
 class Template:
@@ -82,7 +82,7 @@ class Template:
 
     @cached_property
     def _tracing(self) -> jinja2.Template:
-        from pkv_lint.prompt.tracing import TracingSandbox
+        from pkv_lint.prompt.jinja.tracing import TracingSandbox
 
         return TracingSandbox(self.limits).from_string(self.source)
 
@@ -92,10 +92,10 @@ class Template:
         Strings of `variables` that are not `Traced` yet count as part of the template, under the name of the variable:
         special tokens such as `bos_token`. Raises as `render` does.
         """
+        from pkv_lint.prompt.jinja.tracing import TracingOperations
         from pkv_lint.prompt.origin import Source
-        from pkv_lint.prompt.traced import Traced, trace, untraced
-        from pkv_lint.prompt.traced_values import untrace
-        from pkv_lint.prompt.tracing import TracingOperations
+        from pkv_lint.prompt.traced.strings import Traced, trace, untraced
+        from pkv_lint.prompt.traced.values import untrace
 
         text = self.render({name: untrace(value) for name, value in variables.items()}, now)
         named = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from pkv_lint.prompt.origin import COMPUTED, Source
 from pkv_lint.prompt.source import format_path, join_path, parse_path
-from pkv_lint.prompt.traced import Traced, concat, plain, separated, trace, written
+from pkv_lint.prompt.traced.strings import Traced, concat, plain, separated, trace, written
 
 CONSTANTS: Mapping[Any, str] = {True: "true", False: "false", None: "null"}
 
@@ -47,7 +47,7 @@ class TracedDict(dict[Any, Any]):
         self._constants = constants
 
     def __str__(self) -> str:
-        from pkv_lint.prompt.printing import repr_of
+        from pkv_lint.prompt.traced.printing import repr_of
 
         return repr_of(self)
 
@@ -65,7 +65,7 @@ class TracedList(list[Any]):
         self._constants = constants
 
     def __str__(self) -> str:
-        from pkv_lint.prompt.printing import repr_of
+        from pkv_lint.prompt.traced.printing import repr_of
 
         return repr_of(self)
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import Any
 
-from pkv_lint.prompt.printing import repr_of, text_of
-from pkv_lint.prompt.traced import Builder, Traced, concat, plain, repeated, traced, untraced, written
-from pkv_lint.prompt.traced_values import TracedFloat, TracedInt
+from pkv_lint.prompt.traced.printing import repr_of, text_of
+from pkv_lint.prompt.traced.strings import Builder, Traced, concat, plain, repeated, traced, untraced, written
+from pkv_lint.prompt.traced.values import TracedFloat, TracedInt
 
 _CONVERSION = re.compile(
     r"%(?:\((?P<name>[^()]*)\))?(?P<flags>[-+ #0]*)(?P<width>\d*)(?:\.(?P<precision>\d*))?[hlL]?(?P<kind>.)", re.S

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pkv_lint.prompt.origin import COMPUTED, Source
-from pkv_lint.prompt.traced import Builder, Traced, plain
-from pkv_lint.prompt.traced_values import TracedDict, TracedList, path_of, traced_number
+from pkv_lint.prompt.traced.strings import Builder, Traced, plain
+from pkv_lint.prompt.traced.values import TracedDict, TracedList, path_of, traced_number
 
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.")

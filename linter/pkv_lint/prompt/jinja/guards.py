@@ -11,7 +11,7 @@ from jinja2.runtime import LoopContext
 from jinja2.utils import Namespace, generate_lorem_ipsum
 from markupsafe import Markup
 
-from pkv_lint.prompt.limits import Meter
+from pkv_lint.prompt.jinja.limits import Meter
 
 Guard = Callable[[Meter, Any, tuple[Any, ...], dict[str, Any]], None]
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
-from pkv_lint.prompt.printing import escape_into, text_of
-from pkv_lint.prompt.traced import Builder, Traced, concat, plain, separated, traced, untraced
+from pkv_lint.prompt.traced.printing import escape_into, text_of
+from pkv_lint.prompt.traced.strings import Builder, Traced, concat, plain, separated, traced, untraced
 
 _SPECIAL = re.compile("[&<>'\"]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"}

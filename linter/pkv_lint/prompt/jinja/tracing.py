@@ -18,14 +18,14 @@ from jinja2.filters import make_attrgetter
 from jinja2.sandbox import SandboxedFormatter
 from markupsafe import Markup
 
-from pkv_lint.prompt.formatting import format_fields
-from pkv_lint.prompt.limits import Limits
+from pkv_lint.prompt.jinja.limits import Limits
+from pkv_lint.prompt.jinja.sandbox import LimitedCodeGenerator, LimitedSandbox, Operations, guarded_filter
 from pkv_lint.prompt.origin import Source
-from pkv_lint.prompt.printing import json_of, text_of
-from pkv_lint.prompt.sandbox import LimitedCodeGenerator, LimitedSandbox, Operations, guarded_filter
-from pkv_lint.prompt.traced import Traced, concat, plain, separated, trace, traced
-from pkv_lint.prompt.traced_markup import TracedMarkup, escaped, markup
-from pkv_lint.prompt.traced_values import TracedDict
+from pkv_lint.prompt.traced.formatting import format_fields
+from pkv_lint.prompt.traced.markup import TracedMarkup, escaped, markup
+from pkv_lint.prompt.traced.printing import json_of, text_of
+from pkv_lint.prompt.traced.strings import Traced, concat, plain, separated, trace, traced
+from pkv_lint.prompt.traced.values import TracedDict
 
 _BEFORE_WORDS = re.compile(r"[-\s({\[<]+")
 

@@ -22,8 +22,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatt
 from jinja2.utils import Namespace
 from markupsafe import Markup
 
-from pkv_lint.prompt import guards
-from pkv_lint.prompt.limits import Limits, Meter
+from pkv_lint.prompt.jinja import guards
+from pkv_lint.prompt.jinja.limits import Limits, Meter
 from pkv_lint.prompt.tools import Tool
 
 _COST_OF_NODE = 64

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pkv_lint.prompt.origin import COMPUTED, Source
-from pkv_lint.prompt.traced import Builder, Traced, plain, traced, written
-from pkv_lint.prompt.traced_values import (
+from pkv_lint.prompt.traced.strings import Builder, Traced, plain, traced, written
+from pkv_lint.prompt.traced.values import (
     CONSTANTS,
     TracedDict,
     TracedFloat,

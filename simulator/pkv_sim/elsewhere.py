@@ -2,38 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Hashable
 
 from pkv_sim.fast.cache import FastCache
-from pkv_sim.fast.prefix_tree import NO_SEGMENT
 from pkv_sim.fast.token_tree import TokenTree
 from pkv_sim.workload import TrafficRequest
-
-
-class FindingTokenTree(TokenTree):
-    """A token tree that can be asked without being added to."""
-
-    def find(self, prompt: array[int], namespace: Hashable) -> tuple[int, int]:
-        """The segment in which the longest known prefix of a prompt ends, and its blocks. (NO_SEGMENT, 0): none."""
-        width = self._width
-        data = prompt.tobytes()
-        data = data[: len(data) // width * width]
-        segment, position = NO_SEGMENT, 0
-        key: tuple[int, Hashable, Hashable] = (NO_SEGMENT, namespace, data[:width])
-        while position < len(data) and (child := self._children.get(key, NO_SEGMENT)) != NO_SEGMENT:
-            segment = child
-            content = self._contents[segment]
-            low, high = 0, min(len(content), len(data) - position) // width
-            while low < high:  # the first `low` blocks agree, no more than `high` do
-                middle = (low + high + 1) // 2
-                if content[low * width : middle * width] == data[position + low * width : position + middle * width]:
-                    low = middle
-                else:
-                    high = middle - 1
-            position += low * width
-            key = (segment, position // width, data[position : position + width])
-        return segment, position // width
 
 
 class CountingCache(FastCache):
@@ -45,7 +18,7 @@ class CountingCache(FastCache):
 class Namespaces:
     """Which namespaces have used a prompt's first block, the one that did so last at the end."""
 
-    def __init__(self, tree: FindingTokenTree, cache: CountingCache) -> None:
+    def __init__(self, tree: TokenTree, cache: CountingCache) -> None:
         self._tree = tree
         self._cache = cache
         self._users: dict[bytes, dict[Hashable, None]] = {}
@@ -61,7 +34,7 @@ class Namespaces:
         best = 0
         for namespace in reversed(self._users.get(self._first_block(request), {})):
             if namespace != request.namespace:
-                found = self._cache.cached_blocks_of(*self._tree.find(request.ids, namespace))
+                found = self._cache.cached_blocks_of(*self._tree.known_prefix(request.ids, namespace))
                 if not found:
                     break  # first blocks are evicted in the order of their last use
                 best = max(best, found)

@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import Literal
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.elsewhere import CountingCache, FindingTokenTree, Namespaces
+from pkv_sim.elsewhere import CountingCache, Namespaces
 from pkv_sim.fast.cache import FastCache, Lease
 from pkv_sim.fast.prefix_tree import BlockRequest, PrefixTree
 from pkv_sim.fast.recorded import RecordedReplay
 from pkv_sim.fast.run_tree import BlockRunTree
+from pkv_sim.fast.token_tree import TokenTree
 from pkv_sim.generated import REPLIES, Generated, Replies, with_next_turns
 from pkv_sim.misses import Misses, misses_of, total
 from pkv_sim.profile import DEFAULT_PROFILE, Profile
@@ -210,7 +211,7 @@ class _Watch:
         self._elsewhere = 0
         self._namespaces: Namespaces | None = None
         self._seen: Seen
-        if isinstance(tree, FindingTokenTree):
+        if isinstance(tree, TokenTree):
             self._seen = SeenTokens(block_size)
             if self._bounded and len({request.namespace for request in requests}) > 1:
                 self._namespaces = Namespaces(tree, self.cache)
@@ -260,16 +261,16 @@ class _Watch:
 
 def in_blocks_of(
     requests: Sequence[TrafficRequest], block_size: int, replies: Replies
-) -> tuple[FindingTokenTree | BlockRunTree, list[BlockRequest]]:
+) -> tuple[TokenTree | BlockRunTree, list[BlockRequest]]:
     """Requests as the fast core takes them, and the tree that they are in."""
     if requests and requests[0].ids is None:
         runs = BlockRunTree(block_size)
         return runs, [_by_runs(request, runs, replies) for request in requests]
-    tokens = FindingTokenTree(block_size)
+    tokens = TokenTree(block_size)
     return tokens, [_by_tokens(request, tokens, replies) for request in requests]
 
 
-def _by_tokens(request: TrafficRequest, tree: FindingTokenTree, replies: Replies) -> BlockRequest:
+def _by_tokens(request: TrafficRequest, tree: TokenTree, replies: Replies) -> BlockRequest:
     assert request.ids is not None
     # The last sampled token has no KV, so any will do.
     output = request.generated + array("i", [0]) if request.generated and replies.text else ()

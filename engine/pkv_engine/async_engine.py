@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pkv_engine.engine import Engine
 from pkv_engine.generation import Delta, EngineStats, GenerationRequest
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 
 class AsyncEngine:
@@ -25,6 +27,7 @@ class AsyncEngine:
         self._engine = engine
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._streams: dict[str, asyncio.Queue[Delta]] = {}
+        self._calls: set[asyncio.Future[Any]] = set()
         self._thread = threading.Thread(target=self._run, name="pkv-engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.failure: BaseException | None = None
@@ -72,41 +75,39 @@ class AsyncEngine:
     async def _call(self, function: Callable[[], T]) -> T:
         """Runs a function on the engine's thread, between two steps."""
         assert self._loop is not None, "use `async with`"
+        if self.failure is not None:
+            raise EngineDeadError("the engine has ended") from self.failure
         loop, future = self._loop, self._loop.create_future()
-
-        def settle(result: T | None, error: Exception | None) -> None:
-            if not future.done():
-                if error is None:
-                    future.set_result(result)
-                else:
-                    future.set_exception(error)
 
         def run() -> None:
             try:
                 result = function()
             except Exception as error:
-                loop.call_soon_threadsafe(settle, None, error)
+                loop.call_soon_threadsafe(_settle, future, None, error)
             else:
-                loop.call_soon_threadsafe(settle, result, None)
+                loop.call_soon_threadsafe(_settle, future, result, None)
 
-        if self.failure is not None:
-            raise EngineDeadError("the engine has ended") from self.failure
+        self._calls.add(future)
         self._inbox.put(run)
-        answer: T = await future
+        try:
+            answer: T = await future
+        finally:
+            self._calls.discard(future)
         return answer
 
     def _run(self) -> None:
         """The thread: takes what came in, then a step, until told to end."""
+        assert self._loop is not None
         engine = self._engine
         try:
             while self._take(block=not engine.has_work):
                 if engine.has_work:
-                    self._deliver(engine.step())
-            self._deliver(engine.abort([*engine.request_ids]))
+                    self._loop.call_soon_threadsafe(self._deliver, engine.step())
+            self._loop.call_soon_threadsafe(self._deliver, engine.abort(engine.request_ids))
         except BaseException as error:
+            logger.exception("the engine has ended")
             self.failure = error
-            self._deliver([Delta(request_id=name, finish_reason="error") for name in list(self._streams)])
-            raise
+            self._loop.call_soon_threadsafe(self._give_up)
 
     def _take(self, *, block: bool) -> bool:
         """Runs what is in the inbox, waiting for something where nothing else is to be done. False: end."""
@@ -120,14 +121,24 @@ class AsyncEngine:
         return True
 
     def _deliver(self, deltas: list[Delta]) -> None:
-        assert self._loop is not None
+        for delta in deltas:
+            if (stream := self._streams.get(delta.request_id)) is not None:
+                stream.put_nowait(delta)
 
-        def put() -> None:
-            for delta in deltas:
-                if (stream := self._streams.get(delta.request_id)) is not None:
-                    stream.put_nowait(delta)
+    def _give_up(self) -> None:
+        """Tells everybody who waits that nothing will come."""
+        self._deliver([Delta(request_id=request_id, finish_reason="error") for request_id in self._streams])
+        for future in self._calls:
+            _settle(future, None, EngineDeadError("the engine has ended"))
 
-        self._loop.call_soon_threadsafe(put)
+
+def _settle(future: asyncio.Future[T | None], result: T | None, error: Exception | None) -> None:
+    if future.done():  # its reader was cancelled
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 class EngineDeadError(RuntimeError):

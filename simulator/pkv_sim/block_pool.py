@@ -120,6 +120,12 @@ class BlockPool:
         if self.enable_kv_cache_events:
             self._events.append(BlockRemoved((key[0],), group_idx=key[1]))
 
+    def evict_blocks(self, blocks: Iterable[int]) -> None:
+        """Makes blocks unfindable at once, in use or not; those without a hash are passed over."""
+        for block in blocks:
+            if (key := self._block_keys[block]) is not None:
+                self._evict(block, key)
+
     def free_blocks(self, ordered_blocks: Iterable[int]) -> None:
         """Lets go of blocks once each; those that nobody refers to any more become free, first to be evicted first."""
         refs, keys = self.ref_counts, self._block_keys

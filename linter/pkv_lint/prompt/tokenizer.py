@@ -105,6 +105,11 @@ class Tokenizer:
         found: int | None = self._tokenizer.token_to_id(token)
         return found
 
+    @property
+    def backend(self) -> tokenizers.Tokenizer:
+        """What does the work, for those who decode as tokens come."""
+        return self._tokenizer
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, special tokens included."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)

@@ -1,0 +1,51 @@
+"""`--step-log`: what arrived and what each step did, as JSON lines: enough to replay the run through the simulator."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, TextIO
+
+from pkv_sim.request import Request
+from pkv_sim.scheduler_output import SchedulerOutput, StepResult
+
+
+class StepLog:
+    """Writes one line for each arrival and each step. Times are seconds since the log began."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._start = time.perf_counter()
+        self._num_steps = 0
+
+    def arrival(self, request: Request) -> None:
+        self._write(
+            {
+                "event": "arrival",
+                "id": request.request_id,
+                "prompt": request.token_ids[: request.num_prompt_tokens].tolist(),
+                "max_tokens": request.max_tokens,
+                "cache_salt": request.cache_salt,
+                "priority": request.priority,
+            }
+        )
+
+    def step(self, output: SchedulerOutput, result: StepResult) -> None:
+        """`scheduled` has [request, first position, new tokens], `sampled` the token of each request that got one."""
+        self._write(
+            {
+                "event": "step",
+                "number": self._num_steps,
+                "scheduled": [
+                    [item.request.request_id, item.first_position, item.num_new_tokens] for item in output.scheduled
+                ],
+                "preempted": list(output.preempted),
+                "finished": list(output.finished),
+                "sampled": {item.request.request_id: item.token_id for item in result.outputs},
+            }
+        )
+        self._num_steps += 1
+
+    def _write(self, row: dict[str, Any]) -> None:
+        self._file.write(json.dumps(row | {"time": round(time.perf_counter() - self._start, 6)}) + "\n")
+        self._file.flush()

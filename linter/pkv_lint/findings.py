@@ -45,3 +45,10 @@ class Finding:
     def order(self) -> tuple[int, int, int, str]:
         """Worst first, then by cost and place."""
         return (SEVERITIES.index(self.severity), -self.tokens_lost, self.line, self.code)
+
+
+def nth(index: int) -> str:
+    """A 0-based index as a person counts: `1st`, `2nd`. A bare number would leave open where counting begins."""
+    number = index + 1
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pkv_lint.causes import Cause, Replayed
 from pkv_lint.facts import Facts
-from pkv_lint.findings import Blame, Finding, Severity
+from pkv_lint.findings import Blame, Finding, Severity, nth
 from pkv_lint.groups import Group
 from pkv_lint.nature import located
 from pkv_lint.patterns import identifiers, timestamps
@@ -44,6 +44,7 @@ __all__ = [
     "for_turn",
     "listed",
     "looks_volatile",
+    "nth",
 ]
 
 

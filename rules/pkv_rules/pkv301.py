@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Cause, Facts, Finding, Severity, counted, for_group
+from pkv_lint.rule_api import Cause, Facts, Finding, Severity, counted, for_group, nth
 
 CODE = "PKV301"
 NAME = "history-rewritten"
@@ -62,7 +62,7 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 
 def what_happened(cause: Cause) -> str:
-    change, since = cause.change, f"since request {cause.earlier.index + 1}"
+    change, since = cause.change, f"since the {nth(cause.earlier.index)} request"
     gone, came = change.messages
     more = f" (and {change.places - 1:,} more)" if change.places > 1 else ""
     if gone and came:

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, counted, for_group
+from pkv_lint.rule_api import Facts, Finding, Severity, counted, for_group, nth
 
 CODE = "PKV302"
 NAME = "sliding-window"
@@ -51,7 +51,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             if nature == "pruned" and not group.consecutive:
                 continue  # a single cut behind messages that stay: PKV301
             gone, _ = group.first.change.messages
-            since = f"dropped since request {group.first.earlier.index + 1}"
+            since = f"dropped since the {nth(group.first.earlier.index)} request"
             message = f"is the oldest message left: {counted(gone, 'message')} in front of it {since}"
             if group.consecutive:
                 message += ", and again in the next"

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group, listed
+from pkv_lint.rule_api import Facts, Finding, Severity, for_group, listed, nth
 
 CODE = "PKV303"
 NAME = "tool-arguments-reserialized"
@@ -44,7 +44,7 @@ FIX = "Keep arguments and results as the strings they came as, and send those; d
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for group in facts.of("arguments"):
-        change, since = group.first.change, f"than in request {group.first.earlier.index + 1}"
+        change, since = group.first.change, f"than in the {nth(group.first.earlier.index)} request"
         names = f" ({listed(group.names)})" if group.names else ""
         more = f", as {change.places - 1:,} more in this request" if change.places > 1 else ""
         message = f"is equal as JSON, but written another way {since}{names}{more}"

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+from pkv_lint.rule_api import Facts, Finding, Severity, for_group, nth
 
 CODE = "PKV305"
 NAME = "auxiliary-request-prefix"
@@ -43,7 +43,7 @@ FIX = "Keep system prompt, tools and history as they were, and put the side task
 def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     for group in facts.of("auxiliary"):
-        earlier = f"request {group.first.earlier.index + 1}"
+        earlier = f"the {nth(group.first.earlier.index)} request"
         what = "are other tools than" if group.first.change.path == "tools" else "is another head than"
         message = f"{what} that of {earlier} in front of the same history, which is computed again"
         yield for_group(rule, facts, group, message, FIX)

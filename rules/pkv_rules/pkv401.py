@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, Turn, for_group, for_next_turn
+from pkv_lint.rule_api import Facts, Finding, Severity, Turn, for_group, for_next_turn, nth
 
 CODE = "PKV401"
 NAME = "reasoning-dropped-by-template"
@@ -48,7 +48,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     for group in facts.of("reasoning_dropped"):
         sent = any(cause.change.kind == "template" for cause in group.causes)
         if sent:
-            message = f"lost the reasoning that the template printed in request {group.first.earlier.index + 1}"
+            message = f"lost the reasoning that the template printed in the {nth(group.first.earlier.index)} request"
         else:
             message = "would not show the reasoning that was generated with it, had it been sent back"
         severity: Severity = SEVERITY if sent else "info"

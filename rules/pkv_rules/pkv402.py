@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+from pkv_lint.rule_api import Facts, Finding, Severity, for_group, nth
 
 CODE = "PKV402"
 NAME = "reasoning-not-replayed"
@@ -48,5 +48,5 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield for_group(rule, facts, group, message, FIX)
     for group in facts.of("reasoning"):
         more = f" (and {group.first.change.places - 1:,} more)" if group.first.change.places > 1 else ""
-        message = f"comes without the reasoning that request {group.first.earlier.index + 1} sent with it{more}"
+        message = f"comes without the reasoning that the {nth(group.first.earlier.index)} request sent with it{more}"
         yield for_group(rule, facts, group, message, FIX)

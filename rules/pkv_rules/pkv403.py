@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group, for_next_turn
+from pkv_lint.rule_api import Facts, Finding, Severity, for_group, for_next_turn, nth
 
 CODE = "PKV403"
 NAME = "generation-prompt-not-replayed"
@@ -43,7 +43,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     rule = modules[__name__]
     severity: Severity = "warning" if facts.hybrid else SEVERITY
     for group in facts.of("generation_prompt"):
-        message = f"does not begin as the prompt of request {group.first.earlier.index + 1} opened it"
+        message = f"does not begin as the prompt of the {nth(group.first.earlier.index)} request opened it"
         yield for_group(rule, facts, group, message, FIX, severity=severity, blame="template")
     for broken in facts.probes.next_turns:
         if broken.nature == "generation_prompt":

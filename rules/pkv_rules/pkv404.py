@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import modules
 
-from pkv_lint.rule_api import Facts, Finding, Severity, for_group
+from pkv_lint.rule_api import Facts, Finding, Severity, for_group, nth
 
 CODE = "PKV404"
 NAME = "generated-text-not-reproduced"
@@ -48,8 +48,8 @@ def check(facts: Facts) -> Iterator[Finding]:
     for group in facts.of("generated"):
         faithful = all(cause.change.kind == "template" for cause in group.causes)
         if faithful:
-            message = f"is printed as other tokens than request {group.first.earlier.index + 1} generated"
+            message = f"is printed as other tokens than the {nth(group.first.earlier.index)} request generated"
             yield for_group(rule, facts, group, message, FIX_TEMPLATE, severity=severity, blame="template")
         else:
-            message = f"is not the text that request {group.first.earlier.index + 1} generated"
+            message = f"is not the text that the {nth(group.first.earlier.index)} request generated"
             yield for_group(rule, facts, group, message, FIX, severity=severity)

@@ -380,7 +380,7 @@ def test_before_and_after_are_shown() -> None:
     finding = loud(lint(lines))[0]
     assert finding.evidence["before"] == REMINDER
     assert finding.evidence["after"] == ""
-    assert finding.message == "lost text since request 1"
+    assert finding.message == "lost text since the 1st request"
     lines = FAULTS["one word, forty turns in"][0]
     finding = loud(lint(lines))[0]
     assert finding.evidence["after"] == value_at(lines, finding) == "ochre"
@@ -389,7 +389,7 @@ def test_before_and_after_are_shown() -> None:
 def test_one_compaction_is_a_note() -> None:
     (finding,) = lint(SILENT["compacted once"])
     assert (finding.code, finding.severity, finding.request) == ("PKV301", "info", 6)
-    assert finding.message == "stands in the place of 8 messages since request 6"
+    assert finding.message == "stands in the place of 8 messages since the 6th request"
 
 
 def test_many_places_are_one_finding() -> None:

@@ -163,5 +163,5 @@ def test_another_value_is_a_rewritten_history(change: Change) -> None:
 def test_all_calls_of_a_request_are_one_finding() -> None:
     (finding,) = loud(lint(agent(1, 12).sent(calls(rewritten(turned), 12))))
     assert finding.message == (
-        "is equal as JSON, but written another way than in request 12 (read_file), as 10 more in this request"
+        "is equal as JSON, but written another way than in the 12th request (read_file), as 10 more in this request"
     )

@@ -25,7 +25,7 @@ class AsyncEngine:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._streams: dict[str, asyncio.Queue[Delta]] = {}
         self._calls: set[asyncio.Future[Any]] = set()
         self._thread = threading.Thread(target=self._run, name="pkv-engine", daemon=True)

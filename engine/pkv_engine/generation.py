@@ -78,7 +78,7 @@ class GenerationRequest:
 
 
 class TokenLogprob(NamedTuple):
-    """The natural logarithm of a token's probability before temperature and filters, and its rank (1: the likeliest)."""
+    """The natural logarithm of a token's probability before temperature and filters; rank 1 is the likeliest token."""
 
     token_id: int
     logprob: float

@@ -36,10 +36,33 @@ def test_a_plain_model() -> None:
     config = ModelConfig.from_json(LLAMA)
     assert (config.model_type, config.architectures, config.dtype) == ("llama", ("LlamaForCausalLM",), "bfloat16")
     assert config.max_model_len == 131072
-    assert config.layers[0].width == 8 * 128
+    assert config.layers[0].width == 8 * 128 and config.layers[0].kv_heads == 8
     assert groups(LLAMA) == [("full", None, 32, 16)]
     assert config.hit_unit(NOTHING_SAID) == 16
     assert config.unmodelled(NOTHING_SAID) == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "heads", "width"),
+    [
+        ({"num_attention_heads": 32, "hidden_size": 4096}, 32, 4096),
+        ({"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}, 8, 1024),
+        ({"model_type": "falcon", "n_head": 71, "hidden_size": 4544, "multi_query": True}, 1, 64),
+        ({"model_type": "falcon", "n_head": 128, "n_head_kv": 8, "hidden_size": 8192, "multi_query": True}, 8, 512),
+        # One latent vector for all heads, and what keeps more than that or otherwise.
+        ({"model_type": "deepseek_v3", "kv_lora_rank": 512, "qk_rope_head_dim": 64}, 0, 576),
+        ({"model_type": "deepseek_v32", "kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_attention_heads": 8}, 0, 0),
+        ({"model_type": "minicpm3", "kv_lora_rank": 256, "num_attention_heads": 8, "hidden_size": 64}, 0, 0),
+        # Numbers that stand elsewhere, differ between layers or between keys and values.
+        ({"model_type": "dbrx", "n_head": 8, "hidden_size": 64, "attn_config": {"kv_n_heads": 2}}, 0, 0),
+        ({"num_attention_heads": 8, "hidden_size": 64, "num_key_value_heads": [1, 2]}, 0, 0),
+        ({"num_attention_heads": 8, "head_dim": 192, "v_head_dim": 128}, 0, 0),
+        ({"num_attention_heads": 8}, 0, 0),
+    ],
+)
+def test_heads(raw: dict[str, Any], heads: int, width: int) -> None:
+    (layer,) = ModelConfig.from_json({"num_hidden_layers": 1, **raw}).layers
+    assert (layer.kv_heads, layer.width) == (heads, width)
 
 
 def test_the_deployment_states_the_block_size() -> None:

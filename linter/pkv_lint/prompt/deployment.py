@@ -57,7 +57,10 @@ class Deployment:
     trust_request_mm_kwargs: bool = True
     interleave_mm_strings: bool = False
     max_model_len: int | None = None
+    dtype: str = "auto"
 
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
     block_size: int | None = None
     num_gpu_blocks_override: int | None = None
     kv_cache_memory_bytes: int | None = None
@@ -159,6 +162,13 @@ def _human(value: str, flag: str) -> int | None:
         raise InputError(f"{flag} needs a number such as 8192, 8k (8000) or 8K (8192), not {_shown(value)}") from None
 
 
+def _gpus(value: str, flag: str) -> int:
+    number = _integer(value, flag)
+    if number is None or number < 1:
+        raise InputError(f"{flag} must be at least 1, not {_shown(value)}")
+    return number
+
+
 def _length(value: str, flag: str) -> int | None:
     if value.strip().lower() in ("-1", "auto"):
         return None
@@ -233,6 +243,9 @@ _VALUES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "--tool-call-parser": ("tool_call_parser", _optional),
     "--reasoning-parser": ("reasoning_parser", _optional),
     "--max-model-len": ("max_model_len", _length),
+    "--dtype": ("dtype", _choice("auto", "half", "float16", "bfloat16", "float", "float32")),
+    "--tensor-parallel-size": ("tensor_parallel_size", _gpus),
+    "--pipeline-parallel-size": ("pipeline_parallel_size", _gpus),
     "--block-size": ("block_size", _integer),
     "--num-gpu-blocks-override": ("num_gpu_blocks_override", _integer),
     "--kv-cache-memory-bytes": ("kv_cache_memory_bytes", _human),
@@ -246,6 +259,8 @@ _VALUES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "--long-prefill-token-threshold": ("long_prefill_token_threshold", _integer),
     "--scheduling-policy": ("scheduling_policy", _choice(*SCHEDULING_POLICIES)),
 }
+
+_SHORT = {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size"}
 
 # Honoured switches; `--no-…` turns each off.
 _SWITCHES = {
@@ -401,6 +416,7 @@ class _Line:
         if word.startswith("--"):
             head, dot, keys = name.partition(".")
             name = head.replace("_", "-") + dot + keys
+        name = _SHORT.get(name, name)
         at += 1
         if "." in name:
             if value is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,6 +44,14 @@ _LENGTHS = (
 # config/model.py:_get_and_verify_max_len: for these the stated length already is the scaled one.
 _SCALED = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 
+# Models whose layers vLLM runs as multi-head latent attention. Others with a `kv_lora_rank` keep more, or otherwise.
+_LATENT = frozenset({"deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"})
+_HEADS = ("num_attention_heads", "n_head", "num_heads")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+# Members under which models put numbers of heads that are not read here.
+_ODD = ("attn_config", "block_configs")
+# Where compressed-tensors and modelopt name a number format for the cache.
+_SCHEMES = ("kv_cache_scheme", "kv_cache_quant_algo")
 
 # Members of config.json that only models for images, audio or video have.
 _MEDIA_CONFIGS = ("vision_config", "audio_config", "thinker_config", "vision_tower", "mm_vision_tower")
@@ -51,12 +59,14 @@ _MEDIA_CONFIGS = ("vision_config", "audio_config", "thinker_config", "vision_tow
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one layer keeps: keys and values of `width` numbers each (KV heads times head size) for all tokens or for
-    the last `window` ones, or (linear) one state of fixed size."""
+    """What one layer keeps: keys and values of `width` numbers each (`kv_heads` times head size) for all tokens or for
+    the last `window` ones, or (linear) one state of fixed size. Without `kv_heads` it is one vector of `width` numbers
+    for keys and values of all heads together (MLA). The width is 0 where config.json does not tell."""
 
     kind: LayerKind
     window: int | None
     width: int
+    kv_heads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,8 @@ class ModelConfig:
     """The part of config.json that prompts and cache depend on.
 
     `max_model_len` is the longest sequence (tokens) that vLLM takes when none is stated. `layers` are those that keep
-    something, in order; empty when the file does not tell.
+    something, in order; empty when the file does not tell. `attention_heads` are those of the queries, 0 when it does
+    not tell; `kv_cache_scheme` says that the checkpoint brings a number format of its own for the cache.
     """
 
     model_type: str
@@ -82,6 +93,8 @@ class ModelConfig:
     max_model_len: int | None
     layers: tuple[Layer, ...]
     multimodal: bool = False
+    attention_heads: int = 0
+    kv_cache_scheme: bool = False
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> ModelConfig | None:
@@ -103,6 +116,7 @@ class ModelConfig:
         """The same from the parsed file. Members of wrong types count as missing."""
         text = next((part for name in ("text_config", "llm_config") if isinstance(part := raw.get(name), dict)), raw)
         architectures = raw.get("architectures")
+        quantization = raw.get("quantization_config", text.get("quantization_config"))
         dtype = text.get("dtype") or text.get("torch_dtype") or raw.get("dtype") or raw.get("torch_dtype")
         return cls(
             model_type=raw["model_type"] if isinstance(raw.get("model_type"), str) else "",
@@ -111,6 +125,8 @@ class ModelConfig:
             max_model_len=_max_model_len(text),
             layers=tuple(_layers(text)),
             multimodal=any(name in raw for name in _MEDIA_CONFIGS),
+            attention_heads=_number(text, *_HEADS) or 0,
+            kv_cache_scheme=isinstance(quantization, dict) and any(quantization.get(name) for name in _SCHEMES),
         )
 
     def cache_groups(self, deployment: Deployment) -> tuple[CacheGroup, ...]:
@@ -118,7 +134,9 @@ class ModelConfig:
         layers = self.layers
         mixed = {layer.kind for layer in layers} >= {"full", "sliding"}
         if mixed and deployment.disable_hybrid_kv_cache_manager:
-            layers = tuple(Layer("full", None, layer.width) if layer.kind == "sliding" else layer for layer in layers)
+            layers = tuple(
+                replace(layer, kind="full", window=None) if layer.kind == "sliding" else layer for layer in layers
+            )
         buckets: dict[Layer, int] = {}
         for layer in layers:
             buckets[layer] = buckets.get(layer, 0) + 1
@@ -211,27 +229,45 @@ def _layers(text: Mapping[str, Any]) -> Iterator[Layer]:
     count = _number(text, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
     kinds = _kinds(text, count) if count else []
     shared = _number(text, "num_kv_shared_layers") or 0  # the last ones read another layer's keys and values
-    heads = _number(text, "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
-    attention_heads = _number(text, "num_attention_heads", "n_head", "num_heads") or 1
-    size = _number(text, "head_dim") or (_number(text, "hidden_size", "n_embd", "d_model") or 0) // attention_heads
-    width = (heads or attention_heads) * size
-    full_width = (_number(text, "num_global_key_value_heads") or heads or attention_heads) * (
-        _number(text, "global_head_dim") or size
-    )
+    heads, size = _kv_shape(text)
+    full_heads = _number(text, "num_global_key_value_heads") or heads
+    full_width = (full_heads or 1) * (_number(text, "global_head_dim") or size)
     window = _number(text, "sliding_window")
     if window is not None and str(text.get("model_type")).startswith("cohere2"):
         window += 1  # models/commandr.py: its layers see the position `sliding_window` back as well
     for kind in kinds[: len(kinds) - shared]:
         if kind == "sliding":
-            yield Layer(kind, window, width)
+            yield Layer(kind, window, heads * size, heads)
         elif kind == "full":
-            yield Layer(kind, None, full_width)
+            yield Layer(kind, None, full_width, full_heads)
         elif kind == "linear":
             yield Layer(kind, None, 0)
 
 
+def _kv_shape(text: Mapping[str, Any]) -> tuple[int, int]:
+    """KV heads of a layer and the size of one; no heads and the size of the latent vector for MLA, 0 where neither can
+    be told."""
+    model_type = text.get("model_type")
+    latent = _number(text, "kv_lora_rank")
+    if latent is not None:
+        return 0, latent + (_number(text, "qk_rope_head_dim") or 0) if model_type in _LATENT else 0
+    attention_heads = _number(text, *_HEADS) or 0
+    size = _number(text, "head_dim")
+    if size is None and attention_heads:
+        size = (_number(text, "hidden_size", "n_embd", "d_model") or 0) // attention_heads
+    heads = _number(text, *_KV_HEADS)
+    if heads is None and not any(isinstance(text.get(name), list) for name in _KV_HEADS):
+        # ModelArchConfigConvertorBase.get_total_num_kv_heads; Falcon's new architecture states its heads.
+        heads = 1 if text.get("multi_query") is True else attention_heads
+    if not heads or not size or _number(text, "v_head_dim") not in (None, size) or any(name in text for name in _ODD):
+        return 0, 0
+    return heads, size
+
+
 def _kinds(text: Mapping[str, Any], count: int) -> list[LayerKind | None]:
     """The kind of each layer (None: keeps nothing); empty when that cannot be told."""
+    if text.get("is_encoder_decoder") is True or "cross_attention_layers" in text:
+        return []  # such layers keep what another input is made of
     model_type = str(text.get("model_type"))
     slides = _number(text, "sliding_window") is not None and text.get("use_sliding_window") is not False
     local: LayerKind = "sliding" if slides else "full"

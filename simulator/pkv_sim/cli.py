@@ -14,7 +14,7 @@ from pkv_lint.options import ServerOptions, server_options
 
 if TYPE_CHECKING:
     from pkv_sim.generated import Generated
-    from pkv_sim.simulation import Schedule
+    from pkv_sim.settings import Schedule
     from pkv_sim.workload import Workload
 
 PROGRAM = "pkv-sim"
@@ -84,7 +84,8 @@ def command(
     from pkv_sim.outputs import json, text
     from pkv_sim.profile import DEFAULT_PROFILE, Profile
     from pkv_sim.progress import on_terminal
-    from pkv_sim.simulation import Settings, simulate
+    from pkv_sim.settings import Settings
+    from pkv_sim.simulation import simulate
 
     deployment = Deployment.from_vllm_args(server.vllm_args)
     check_deployment(deployment, schedule)

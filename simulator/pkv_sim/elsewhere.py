@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Protocol
 
-from pkv_sim.fast.cache import FastCache
 from pkv_sim.fast.token_tree import TokenTree
 from pkv_sim.workload import TrafficRequest
 
 
-class CountingCache(FastCache):
+class Cache(Protocol):
     def cached_blocks_of(self, segment: int, depth: int) -> int:
-        """How many of the first `depth` blocks of a chain through `segment` are cached."""
-        return self._num_cached_of(segment, depth)
+        """How many of the first `depth` blocks of a chain through `segment` of the tree are cached."""
 
 
 class Namespaces:
     """Which namespaces have used a prompt's first block, the one that did so last at the end."""
 
-    def __init__(self, tree: TokenTree, cache: CountingCache) -> None:
+    def __init__(self, tree: TokenTree, cache: Cache) -> None:
         self._tree = tree
         self._cache = cache
         self._users: dict[bytes, dict[Hashable, None]] = {}

@@ -14,7 +14,8 @@ from pkv_sim.cache_manager import KVCacheManager
 from pkv_sim.hashing import BlockHasher
 from pkv_sim.misses import Misses, misses_of, total
 from pkv_sim.request import Request
-from pkv_sim.simulation import Settings, simulate
+from pkv_sim.settings import Settings
+from pkv_sim.simulation import simulate
 from pkv_sim.workload import Blame, TrafficRequest, Workload
 
 SIZE = 4

@@ -18,7 +18,8 @@ from pkv_sim.bounds import Bounds, bounds_of
 from pkv_sim.generated import Generated
 from pkv_sim.loading import Reading, load_workload
 from pkv_sim.runs import cut, num_shared
-from pkv_sim.simulation import Settings, cached_tokens, simulate
+from pkv_sim.settings import Settings
+from pkv_sim.simulation import cached_tokens, simulate
 from pkv_sim.workload import TrafficRequest, Workload
 
 SIZE = 4

@@ -94,10 +94,14 @@ class FastCache(StretchPool):
             record(num_prompt_tokens, hit, preempted=False)
         return cached_tokens
 
+    def hit_of(self, request: BlockRequest) -> int:
+        """How many blocks a request would hit now."""
+        return min(self.cached_blocks_of(request.segment, request.prompt_blocks), request.max_hit)
+
     def admit(self, request: BlockRequest) -> Lease | None:
         """Gives a request all its blocks and makes its prompt findable. None, and nothing has changed, when there are
         not enough."""
-        hit = min(self._num_cached_of(request.segment, request.prompt_blocks), request.max_hit)
+        hit = self.hit_of(request)
         new = request.num_blocks - hit
         # What is hit leaves the free queue as well, unless somebody uses it.
         if request.num_blocks > self.num_free_blocks and (

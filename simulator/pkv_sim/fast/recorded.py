@@ -44,7 +44,7 @@ class RecordedReplay:
         if not self._time <= start <= end:
             raise ValueError(f"a request from {start} to {end} cannot follow one that started at {self._time}")
         self._time = start
-        self._run_until(start)
+        self.run_until(start)
         arrival = _Arrival(len(self.cached_tokens), request, start, end)
         self.cached_tokens.append(None)
         if request.num_blocks > self.cache.num_usable_blocks:
@@ -54,9 +54,15 @@ class RecordedReplay:
 
     def finish(self) -> None:
         """Lets all requests run to their ends."""
-        self._run_until(inf)
+        self.run_until(inf)
 
-    def _run_until(self, time: float) -> None:
+    @property
+    def next_end(self) -> float:
+        """When the next request ends; infinity when none runs."""
+        return self._running[0][0] if self._running else inf
+
+    def run_until(self, time: float) -> None:
+        """Lets the requests end that end by then, and others take their place."""
         running, waiting = self._running, self._waiting
         while running and running[0][0] <= time:
             now, _, lease = heappop(running)

@@ -72,8 +72,8 @@ class StretchPool:
                 depth = start
             segment = parents[segment]
 
-    def _num_cached_of(self, segment: int, depth: int) -> int:
-        """How many of the first `depth` blocks of a chain are cached."""
+    def cached_blocks_of(self, segment: int, depth: int) -> int:
+        """How many of the first `depth` blocks of a chain through `segment` are cached."""
         for hop, _, end in self._hops(segment, depth):
             if (stretches := self._stretches.get(hop)) is not None:
                 return min(stretches[-2], end)

@@ -10,6 +10,10 @@ from pkv_sim.workload import TrafficRequest
 
 
 class Cache(Protocol):
+    @property
+    def num_cached_blocks(self) -> int:
+        """Blocks with a hash. Several may hold the same one."""
+
     def cached_blocks_of(self, segment: int, depth: int) -> int:
         """How many of the first `depth` blocks of a chain through `segment` of the tree are cached."""
 

@@ -82,7 +82,7 @@ def simulate(workload: Workload, settings: Settings, progress: Progress = silent
 
     Raises InputError for a schedule that the workload lacks the times for.
     """
-    requests = _with_replies(workload, settings)
+    requests = with_replies(workload, settings)
     replies = REPLIES[settings.generated]
     tree, in_blocks = in_blocks_of(requests, workload.block_size, replies)
     replay = REPLAYS[settings.schedule](requests, tree, in_blocks, settings)
@@ -108,12 +108,13 @@ def simulate(workload: Workload, settings: Settings, progress: Progress = silent
 
 def cached_tokens(workload: Workload, settings: Settings) -> Sequence[int | None]:
     """Only what each request hits, in tokens; None for one that is larger than the cache. Raises as `simulate`."""
-    requests = _with_replies(workload, settings)
+    requests = with_replies(workload, settings)
     tree, in_blocks = in_blocks_of(requests, workload.block_size, REPLIES[settings.generated])
     return REPLAYS[settings.schedule](requests, tree, in_blocks, settings).run().cached_tokens
 
 
-def _with_replies(workload: Workload, settings: Settings) -> Sequence[TrafficRequest]:
+def with_replies(workload: Workload, settings: Settings) -> Sequence[TrafficRequest]:
+    """The requests with the replies that are taken to be known."""
     if settings.generated == "text":
         return with_next_turns(workload.requests, workload.block_size, workload.end_token)
     return workload.requests

@@ -1,7 +1,11 @@
-"""How fast a traffic is linted, against kvlint's `lint` on the same file.
+"""How fast requests are linted, against kvlint's `lint` on the same files.
 
-2,000 requests of about 3,800 tokens in 250 sessions of 8 turns, every fourth session with a clock in its system prompt.
-kvlint is installed into a temporary environment. Both are whole processes with the Qwen3 vocabulary and template; they
+1. A traffic of 2,000 requests of about 3,800 tokens in 250 sessions of 8 turns, every fourth with a clock in its system
+   prompt.
+2. One request of 20 KB with such a clock.
+3. `pre-commit run --all-files` over 50 files of one request each, with nothing to find (kvlint has no such hook).
+
+kvlint is installed into a temporary environment. All are whole processes with the Qwen3 vocabulary and template; they
 take turns, medians are printed. The data are those of the tests (PKV_SHARED, or ../shared next to the repository).
 
     python benchmarks/lint.py [--runs N] [--requests N] [--alone]
@@ -44,25 +48,64 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         model = model_directory(home)
-        traffic = home / "traffic.jsonl"
+        kvlint = None if options.alone else install(home)
+        traffic, single = home / "traffic.jsonl", home / "request.jsonl"
         write_traffic(traffic, options.requests)
-        ours = [sys.executable, "-m", "pkv_lint.cli", str(traffic), "--model", str(model), "--fail-on", "never"]
-        commands = {"pkv-lint": ours}
-        if not options.alone:
-            kvlint = install(home)
-            commands["kvlint lint"] = [kvlint, "lint", str(traffic), "--model", str(model)]
-        seconds: dict[str, list[float]] = {name: [] for name in commands}
-        for _ in range(options.runs):
-            for name, command in commands.items():
-                seconds[name].append(timed(command))
-        for name, values in seconds.items():
-            print(f"{name}: median {median(values):.2f} s of {len(values)} ({min(values):.2f} to {max(values):.2f})")
-        if len(seconds) == 2:
-            one, other = (median(values) for values in seconds.values())
-            print(f"pkv-lint is {other / one:.1f} times as fast as kvlint lint")
-        peak = peak_megabytes(ours)
-        print(f"pkv-lint: {peak:.0f} MB at most")
+        single.write_text(json.dumps(session(random.Random(0), clock=True)[TURNS // 2]) + "\n")
+        for file in (traffic, single):
+            compare(file, model, kvlint, options.runs)
+        print(f"pkv-lint {traffic.name}: {peak_megabytes(lint(traffic, model)):.0f} MB at most")
+        show("pre-commit run, 50 files", [timed(*pre_commit(home, model)) for _ in range(options.runs)])
     return 0
+
+
+def compare(file: Path, model: Path, kvlint: str | None, runs: int) -> None:
+    """Print how long both take for one file."""
+    commands = {"pkv-lint": lint(file, model)}
+    if kvlint is not None:
+        commands["kvlint lint"] = [kvlint, "lint", str(file), "--model", str(model)]
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(runs):
+        for name, command in commands.items():
+            seconds[name].append(timed(command))
+    for name, values in seconds.items():
+        show(f"{name} {file.name}", values)
+    if len(seconds) == 2:
+        one, other = (median(values) for values in seconds.values())
+        print(f"pkv-lint takes {one / other:.2f} of the time, {other / one:.1f} times as fast")
+
+
+def show(name: str, values: list[float]) -> None:
+    print(f"{name}: median {median(values):.2f} s of {len(values)} ({min(values):.2f} to {max(values):.2f})")
+
+
+def lint(file: Path, model: Path) -> list[str]:
+    return [sys.executable, "-m", "pkv_lint.cli", str(file), "--model", str(model), "--fail-on", "never"]
+
+
+def pre_commit(home: Path, model: Path) -> tuple[list[str], Path]:
+    """A command that runs the hook over a repository, and the repository. Its environment is ours: making one takes an
+    index of packages."""
+    root = home / "repository"
+    requests = root / "requests"
+    if not root.exists():
+        requests.mkdir(parents=True)
+        for number in range(50):
+            body = session(random.Random(number), clock=False)[TURNS // 2]
+            (requests / f"{number}.json").write_text(json.dumps(body))
+        hook = {
+            "id": "pkv-lint",
+            "name": "pkv-lint",
+            "entry": f"{sys.executable} -m pkv_lint.cli --offline --model {model}",
+            "language": "system",
+            "files": "^requests/",
+            "require_serial": True,
+        }
+        config = {"repos": [{"repo": "local", "hooks": [hook]}]}
+        (root / ".pre-commit-config.yaml").write_text(json.dumps(config))  # JSON is YAML
+        subprocess.run(["git", "init", "-q", "."], cwd=root, check=True)
+        subprocess.run(["git", "add", "."], cwd=root, check=True)
+    return [sys.executable, "-m", "pre_commit", "run", "--all-files"], root
 
 
 def model_directory(home: Path) -> Path:
@@ -102,11 +145,11 @@ def install(home: Path) -> str:
     return str(home / "peer" / "bin" / "kvlint")
 
 
-def timed(command: list[str]) -> float:
+def timed(command: list[str], folder: Path | None = None) -> float:
     start = time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment(), text=True)
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"{command[0]} failed: {done.stderr.strip()[-400:]}")
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
+    if done.returncode not in (0, 1) or (folder and done.returncode):
+        raise SystemExit(f"{command[0]} failed: {(done.stdout + done.stderr).strip()[-400:]}")
     return time.perf_counter() - start
 
 

@@ -23,17 +23,13 @@ def silu_mul_kernel(out_ptr, gate_up_ptr, width, out_stride, gate_up_stride, WID
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """silu(gate) * up in float32, for gate_up [tokens, 2 * width] (gate, then up), contiguous in its rows: [tokens, width]."""
+    """silu(gate) * up, computed in float32, of gate_up [tokens, 2 * width]: gate, then up. A new tensor [tokens, width].
+
+    gate_up must be contiguous in its rows.
+    """
     tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(tokens, width, dtype=gate_up.dtype, device=gate_up.device)
     silu_mul_kernel[tokens, triton.cdiv(width, _WIDTH)](
-        out,
-        gate_up,
-        width,
-        out.stride(0),
-        gate_up.stride(0),
-        WIDTH=_WIDTH,
-        num_warps=4,
-        enable_fp_fusion=True,
+        out, gate_up, width, out.stride(0), gate_up.stride(0), WIDTH=_WIDTH, num_warps=4, enable_fp_fusion=True
     )
     return out

@@ -1,29 +1,29 @@
-"""What the attention kernels share: how large a tile is, and the loop that attends from one tile of rows to a range of keys.
+"""What the attention kernels share: the sizes of tiles, and the loop that attends from one tile of rows to a range of keys.
 
-A row is one query head at one query token. The rows of a tile are all query heads that share one KV head, for as many
-consecutive query tokens as fit (vLLM's `triton_unified_attention` lays them out the same way), so every key is loaded once
-for the whole group:
+A row is one query head at one query token. A tile has all query heads that share one KV head, for as many consecutive
+query tokens as fit, so every key is loaded once for the whole group (vLLM's `triton_unified_attention` does the same):
 
-    row  = query_token_in_tile * GROUP + head_in_group          GROUP = query heads per KV head
+    row = query_token_in_tile * GROUP + head_in_group          GROUP = query heads per KV head
 
-Keys come in tiles of their own, apart from the block size of the cache: a key tile may take several blocks or a part of one.
+Keys come in tiles of their own, apart from the block size of the cache: one may take several blocks or a part of one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 import triton.language as tl
 
-INTERPRETED: bool = triton.knobs.runtime.interpret
-"""Whether the kernels run on the CPU in Triton's interpreter. Read when a kernel is decorated, so never changed later."""
+INTERPRETED = bool(triton.knobs.runtime.interpret)
+"""Whether kernels run on the CPU in Triton's interpreter: TRITON_INTERPRET at the time they were decorated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How one program of an attention kernel works: rows, keys per step, warps, and tiles of keys in flight."""
+    """How a program of an attention kernel works: rows, keys per step, warps, and tiles of keys in flight."""
 
     rows: int
     keys: int
@@ -31,9 +31,9 @@ class Tile:
     stages: int
 
 
-# By bytes per element and head size padded to a power of two. Short tiles serve decoding, whose time goes into reading keys
-# and values: few rows, deep pipelines. Long ones serve prompts: 64 rows at least, so that wgmma and tcgen05 apply. float32
-# is for checking other paths: exact products have no tensor cores.
+# By bytes per element and padded head size. Short tiles are for decoding, which waits for keys and values: few rows, deep
+# pipelines. Long ones are for prompts: at least 64 rows, which wgmma and tcgen05 need. float32 is there to check the other
+# dtypes: exact products have no tensor cores.
 _SHORT = {
     (2, 64): Tile(16, 64, 4, 4),
     (2, 128): Tile(16, 64, 4, 3),
@@ -53,79 +53,70 @@ _LONG = {
 
 
 def padded(head_size: int) -> int:
-    """The head size as tiles hold it: a power of two of at least 64 (smaller ones use the tiles of 64)."""
-    return max(64, triton.next_power_of_2(head_size))
+    """The head size as tiles hold it: a power of two, at least 64."""
+    return max(64, 1 << (head_size - 1).bit_length())
 
 
-def short_tile(dtype: torch.dtype, head_size: int, group: int) -> Tile:
-    """The tile for a few query tokens per sequence. Raises KeyError for head sizes above 256."""
-    return _with_rows_for(group, _SHORT[dtype.itemsize, padded(head_size)])
+def choose_tile(query: torch.Tensor, key_cache: torch.Tensor, *, short: bool) -> Tile:
+    """The tile for queries [tokens, heads, head_size]. Raises KeyError for head sizes above 256."""
+    tile = (_SHORT if short else _LONG)[query.element_size(), padded(query.shape[2])]
+    group = query.shape[1] // key_cache.shape[2]
+    return replace(tile, rows=max(tile.rows, 1 << (group - 1).bit_length()))
 
 
-def long_tile(dtype: torch.dtype, head_size: int, group: int) -> Tile:
-    """The tile for prompts and chunks of them. Raises KeyError for head sizes above 256."""
-    return _with_rows_for(group, _LONG[dtype.itemsize, padded(head_size)])
-
-
-def _with_rows_for(group: int, tile: Tile) -> Tile:
-    return tile if group <= tile.rows else Tile(triton.next_power_of_2(group), tile.keys, tile.warps, tile.stages)
+def launch_options(tile: Tile, query: torch.Tensor, key_cache: torch.Tensor, scale: float) -> dict[str, object]:
+    """The arguments that all attention kernels take: the scale, what they are compiled for, and how."""
+    return {
+        "scale_log2": scale * math.log2(math.e),
+        "GROUP": query.shape[1] // key_cache.shape[2],
+        "BLOCK_SIZE": key_cache.shape[1],
+        "HEAD_SIZE": query.shape[2],
+        "HEAD_PAD": padded(query.shape[2]),
+        "ROWS": tile.rows,
+        "KEYS": tile.keys,
+        # The interpreter keeps bfloat16 as bit patterns, which tl.dot would multiply as integers.
+        "UPCAST": INTERPRETED and query.dtype == torch.bfloat16,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+        "enable_fp_fusion": True,
+    }
 
 
 @triton.jit
 def load_rows(
-    query_ptr, token, head, row_exists, stride_token, stride_head, HEAD_SIZE: tl.constexpr, HEAD_PAD: tl.constexpr
-):
+    query_ptr, token, head, exists, stride_token, stride_head,
+    HEAD_SIZE: tl.constexpr, HEAD_PAD: tl.constexpr, UPCAST: tl.constexpr,
+):  # fmt: skip
     """The queries [rows, HEAD_PAD] of rows given by token and head; zeros in rows that do not exist and in the padding."""
     dims = tl.arange(0, HEAD_PAD)
     offsets = (token.to(tl.int64) * stride_token + head * stride_head)[:, None] + dims[None, :]
-    return tl.load(query_ptr + offsets, mask=row_exists[:, None] & (dims < HEAD_SIZE)[None, :], other=0.0)
+    query = tl.load(query_ptr + offsets, mask=exists[:, None] & (dims < HEAD_SIZE)[None, :], other=0.0)
+    return query.to(tl.float32) if UPCAST else query
 
 
 @triton.jit
 def attend(
-    query,
-    position,
-    row_max,
-    row_sum,
-    acc,
-    key_cache_ptr,
-    value_cache_ptr,
-    block_table_ptr,
-    first_key,
-    end_key,
-    scale_log2,
-    k_stride_block,
-    k_stride_slot,
-    v_stride_block,
-    v_stride_slot,
-    BLOCK_SIZE: tl.constexpr,
-    KEYS: tl.constexpr,
-    HEAD_SIZE: tl.constexpr,
-    HEAD_PAD: tl.constexpr,
-    MASKED: tl.constexpr,
-    UPCAST: tl.constexpr,
-):
-    """One pass of online softmax over the keys first_key .. end_key - 1 of a sequence.
+    query, position, row_max, row_sum, acc,
+    key_cache_ptr, value_cache_ptr, block_table_ptr, first_key, end_key, scale_log2, stride_block, stride_slot,
+    BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr, HEAD_SIZE: tl.constexpr, HEAD_PAD: tl.constexpr,
+    MASKED: tl.constexpr, UPCAST: tl.constexpr,
+):  # fmt: skip
+    """Online softmax over the keys first_key .. end_key - 1 of a sequence: row_max, row_sum and acc anew.
 
-    query [rows, HEAD_PAD]; position [rows]: where each row stands in its sequence, a row sees the keys up to there; row_max,
-    row_sum [rows] and acc [rows, HEAD_PAD] in float32: the state so far, base-2 exponents, returned anew. The cache pointers
-    point to the KV head, the block table's to the row of the sequence. Without MASKED every row must see every key, and the
-    range must consist of whole tiles.
-
-    UPCAST computes in float32: Triton's interpreter keeps bfloat16 as bit patterns, which tl.dot would multiply as integers.
+    query [rows, HEAD_PAD]; position [rows]: where each row stands in its sequence, it sees the keys up to there;
+    row_max, row_sum [rows] and acc [rows, HEAD_PAD] float32: the state so far, with exponents of 2. The cache pointers
+    point to the KV head, that of the block table to the row of the sequence. Without MASKED, every row must see all
+    of these keys, and they must be whole tiles.
     """
     dims = tl.arange(0, HEAD_PAD)
     for tile_start in range(first_key, end_key, KEYS):
         key = tile_start + tl.arange(0, KEYS)
-        # Literal masks where nothing is left out let the compiler drop them.
-        key_exists = key < end_key if MASKED else tl.full([KEYS], True, tl.int1)
-        block = tl.load(block_table_ptr + key // BLOCK_SIZE, mask=key_exists, other=0).to(tl.int64)
-        slot = key % BLOCK_SIZE
-        in_cache = key_exists[:, None] & (dims < HEAD_SIZE)[None, :]
-        k_offsets = (block * k_stride_block + slot * k_stride_slot)[:, None] + dims[None, :]
-        v_offsets = (block * v_stride_block + slot * v_stride_slot)[:, None] + dims[None, :]
-        keys = tl.load(key_cache_ptr + k_offsets, mask=in_cache, other=0.0)
-        values = tl.load(value_cache_ptr + v_offsets, mask=in_cache, other=0.0)
+        exists = key < end_key if MASKED else tl.full([KEYS], True, tl.int1)
+        block = tl.load(block_table_ptr + key // BLOCK_SIZE, mask=exists, other=0).to(tl.int64)
+        offsets = (block * stride_block + key % BLOCK_SIZE * stride_slot)[:, None] + dims[None, :]
+        in_cache = exists[:, None] & (dims < HEAD_SIZE)[None, :]
+        keys = tl.load(key_cache_ptr + offsets, mask=in_cache, other=0.0)
+        values = tl.load(value_cache_ptr + offsets, mask=in_cache, other=0.0)
         if UPCAST:
             keys, values = keys.to(tl.float32), values.to(tl.float32)
 

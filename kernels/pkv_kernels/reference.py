@@ -1,7 +1,7 @@
 """What each kernel computes, in plain torch and float64, one sequence at a time: to read, and to compare with.
 
-Same names and arguments as the launchers, whose docstrings give the shapes. Results are rounded once, to the dtype of the
-tensor they go to; float64 inputs (or `out`) keep them exact.
+Names and arguments are those of the launchers, whose docstrings give the shapes. Results are rounded once, to the dtype
+that the launcher gives; pass float64 tensors to have them unrounded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def paged_attention(
         assert end - start <= max_query_len
         blocks = table[: -(-keys // block_size)].long()
         key, value = (
-            cache[blocks].flatten(0, 1)[:keys].double().repeat_interleave(group, 1) for cache in (key_cache, value_cache)
+            cache[blocks].flatten(0, 1)[:keys].double().repeat_interleave(group, 1)
+            for cache in (key_cache, value_cache)
         )
         scores = torch.einsum("qhd,khd->hqk", query[start:end].double(), key) * scale
         positions = torch.arange(keys - (end - start), keys, device=query.device)
@@ -97,12 +98,12 @@ def sample(
 
 
 def _philox(counter_0: torch.Tensor, counter_1: torch.Tensor, seed: torch.Tensor) -> torch.Tensor:
-    """The first word of Philox-4x32-10 (Salmon et al., SC 2011) for the counter (counter_0, counter_1, 0, 0), as int64."""
+    """Philox-4x32-10 (Salmon et al., SC 2011) of the counter (counter_0, counter_1, 0, 0): the first of its 4 words."""
     low = 0xFFFFFFFF
     c0, c1, c2, c3 = counter_0 & low, counter_1 & low, torch.zeros_like(counter_0), torch.zeros_like(counter_0)
     k0, k1 = seed & low, (seed >> 32) & low
     for _ in range(10):
-        product_0, product_1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57  # wraps around, which the shifts below undo
-        c0, c1, c2, c3 = (product_1 >> 32 & low) ^ c1 ^ k0, product_1 & low, (product_0 >> 32 & low) ^ c3 ^ k1, product_0 & low
-        k0, k1 = k0 + 0x9E3779B9 & low, k1 + 0xBB67AE85 & low
+        a, b = c0 * 0xD2511F53, c2 * 0xCD9E8D57  # may wrap around: the masks below take the right bits all the same
+        c0, c1, c2, c3 = (b >> 32 & low) ^ c1 ^ k0, b & low, (a >> 32 & low) ^ c3 ^ k1, a & low
+        k0, k1 = (k0 + 0x9E3779B9) & low, (k1 + 0xBB67AE85) & low
     return c0

@@ -1,9 +1,9 @@
-"""Greedy and seeded random sampling of a batch in one pass over its logits.
+"""Greedy and seeded random sampling of a batch, in one pass over its logits.
 
-A token drawn from softmax(logits / temperature) is the argmax of logits / temperature + Gumbel noise, so one reduction does
-for both kinds of rows, no probabilities are made, and logits of -inf stay out. The kernel is here for its noise: each row has
-a seed of its own, so the same request gives the same tokens whatever shares its batch. In torch that takes one generator, and
-one launch, per row. Top-k and top-p need the logits in order: that is torch.sort's work, which sets what is cut off to -inf.
+A draw from softmax(logits / temperature) is the argmax of logits / temperature + Gumbel noise. So one reduction does for
+both kinds of rows, probabilities are never made, and logits of -inf stay out. The kernel is there for the noise: every
+row has a seed of its own, so that a request gets the same tokens whatever shares its batch; torch takes a generator and
+a launch per row for that. Top-k and top-p need sorted logits, which torch.sort does well: set what they cut off to -inf.
 """
 
 from __future__ import annotations
@@ -17,16 +17,9 @@ _WIDTH = 4096
 
 @triton.jit
 def sample_kernel(
-    best_ptr,
-    best_token_ptr,
-    logits_ptr,
-    temperature_ptr,
-    seed_ptr,
-    position_ptr,
-    vocab_size,
-    logits_stride,
+    best_ptr, best_token_ptr, logits_ptr, temperature_ptr, seed_ptr, position_ptr, vocab_size, logits_stride,
     WIDTH: tl.constexpr,
-):
+):  # fmt: skip
     """One program: the best of WIDTH tokens of one row."""
     row = tl.program_id(0)
     part = tl.program_id(1)
@@ -53,24 +46,15 @@ def sample(
     """One token id (int64) per row, drawn with its own temperature; the argmax, lowest id first, where that is 0.
 
     logits [rows, vocab_size], contiguous in vocab_size; temperatures [rows] float32, not negative.
-    seeds [rows] int64: of the request. positions [rows], any integer dtype: of the token that is drawn. A seed, a position and
-    equal logits give the same token in any batch; the noise is Philox-4x32-10 with key seed and counter (token, position, 0, 0).
+    seeds [rows] int64: of the requests. positions [rows], any integer dtype: of the tokens that are drawn.
+    The noise comes from Philox-4x32-10 with the seed as key and the counter (token id, position, 0, 0).
     """
     rows, vocab_size = logits.shape
     parts = triton.cdiv(vocab_size, _WIDTH)
     best = torch.empty(rows, parts, dtype=torch.float32, device=logits.device)
     best_token = torch.empty(rows, parts, dtype=torch.int64, device=logits.device)
     sample_kernel[rows, parts](
-        best,
-        best_token,
-        logits,
-        temperatures,
-        seeds,
-        positions,
-        vocab_size,
-        logits.stride(0),
-        WIDTH=_WIDTH,
-        num_warps=8,
-        enable_fp_fusion=True,
-    )
+        best, best_token, logits, temperatures, seeds, positions, vocab_size, logits.stride(0),
+        WIDTH=_WIDTH, num_warps=8, enable_fp_fusion=True,
+    )  # fmt: skip
     return best_token.gather(1, best.argmax(1, keepdim=True)).squeeze(1)

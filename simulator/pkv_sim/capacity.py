@@ -38,8 +38,8 @@ class CapacityPoint:
 @dataclass(frozen=True, slots=True)
 class CapacityCurve:
     """`points` by ascending size. `ideal` is a cache without limit, with the blocks that it fills. `near_ideal` is
-    within `NEAR` of its hit rate, and with one block less it would not be. `knee` is where more blocks begin to pay less:
-    see `knee_of`. `smallest` blocks hold the largest request."""
+    within `NEAR` of its hit rate, and with one block less it would not be. `knee` is where more blocks begin to pay
+    less: see `knee_of`. `smallest` blocks hold the largest request."""
 
     points: tuple[CapacityPoint, ...]
     ideal: CapacityPoint

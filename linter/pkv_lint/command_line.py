@@ -16,8 +16,8 @@ from pkv_lint.prompt.errors import InputError
 
 USAGE, INTERRUPTED = 2, 130
 COLLECT_EVERY = 50_000
-"""New objects between two collections of garbage, not 700: requests are trees, which need none, and looking through all of
-them took a tenth of the time."""
+"""New objects between two collections of garbage, not 700: requests are trees, which need none, and looking through all
+of them took a tenth of the time."""
 
 
 def run(command: click.Command, name: str, argv: Sequence[str] | None) -> int:

@@ -11,7 +11,8 @@ from itertools import chain
 from typing import Any
 
 from pkv_lint.prompt.errors import InputError
-from pkv_lint.prompt.source import check_encoding, decode, parse, parse_value, skip_space
+from pkv_lint.prompt.json_spans import skip_space
+from pkv_lint.prompt.source import check_encoding, decode, parse, parse_value
 
 # No server takes a body of this size. Longer lines are skipped without being held in memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024

@@ -16,15 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pkv_lint.prompt.errors import InputError
+from pkv_lint.prompt.json_spans import find, skip_space
 
 _DECODER = json.JSONDecoder()
-_SPACE = re.compile(r"[ \t\n\r]*")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STEP = re.compile(r"""\[(?P<index>\d+)\] | \[(?P<quoted>"(?:[^"\\]|\\.)*")\] | (?P<name>[^.\[\]"]+)""", re.VERBOSE)
-# One decoded character of a string, or a run of them that stand for themselves. Only two escaped halves make a pair.
-_CHARACTERS = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2} | \\u[0-9a-fA-F]{4} | \\. | [^\\\"]+", re.VERBOSE
-)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d+|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -88,12 +84,6 @@ def syntax_error(message: str, text: str, at: int, file: str | None = None, firs
     """The error (PKV901) that `text` is not JSON at the code point `at`."""
     place = position(text, at)
     return InputError(message, file=file, line=first_line + place.line - 1, column=place.column, code="PKV901")
-
-
-def skip_space(text: str, at: int) -> int:
-    """Where the white space of JSON that starts at `at` ends."""
-    space = _SPACE.match(text, at)
-    return space.end() if space else at
 
 
 def _deepest(text: str, at: int) -> int:
@@ -170,79 +160,7 @@ def locate(text: str, path: str, offset: int | None = None, *, key: bool = False
     """
     parts = parse_path(path)
     try:
-        index = _find(text, parts, offset, key)
+        index = find(text, parts, offset, key=key)
     except RecursionError:  # nested so deeply that it could be parsed only from a caller further up
         index = skip_space(text, 0)
     return position(text, index)
-
-
-def _find(text: str, parts: Sequence[str | int], offset: int | None, key: bool) -> int:
-    at = skip_space(text, 0)
-    for depth, part in enumerate(parts):
-        if text.startswith('"', at):
-            value, _ = _DECODER.raw_decode(text, at)
-            try:
-                inner = _find(value, parts[depth:], offset, key)
-            except (ValueError, RecursionError):
-                return at
-            return _character(text, at, inner)
-        found = _element(text, at, part) if isinstance(part, int) else _member(text, at, part)
-        if found is None:
-            return at
-        key_at, at = found
-        if key and depth == len(parts) - 1:
-            at = key_at
-    if offset is None or not text.startswith('"', at):
-        return at
-    return _character(text, at, offset)
-
-
-def _element(text: str, at: int, index: int) -> tuple[int, int] | None:
-    """Start of the element of the list at `at`, twice; None if it is no list or too short."""
-    if not text.startswith("[", at):
-        return None
-    at = skip_space(text, at + 1)
-    while not text.startswith("]", at):
-        if index == 0:
-            return at, at
-        index -= 1
-        at = skip_space(text, _DECODER.raw_decode(text, at)[1])
-        if text.startswith(",", at):
-            at = skip_space(text, at + 1)
-    return None
-
-
-def _member(text: str, at: int, name: str) -> tuple[int, int] | None:
-    """Starts of the key and of the value of the last member called `name`; None if there is none."""
-    if not text.startswith("{", at):
-        return None
-    found = None
-    at = skip_space(text, at + 1)
-    while not text.startswith("}", at):
-        key_at = at
-        key, at = _DECODER.raw_decode(text, at)
-        value_at = at = skip_space(text, skip_space(text, at) + 1)
-        if key == name:
-            found = key_at, value_at
-        at = skip_space(text, _DECODER.raw_decode(text, at)[1])
-        if text.startswith(",", at):
-            at = skip_space(text, at + 1)
-    return found
-
-
-def _character(text: str, at: int, offset: int) -> int:
-    """Index in `text` of the decoded character `offset` of the string whose opening quote is at `at`."""
-    index = at + 1
-    rest = offset
-    while rest > 0:
-        run = _CHARACTERS.match(text, index)
-        if run is None:
-            raise ValueError(f"offset {offset} is beyond the string")
-        if run[0][0] == "\\":
-            rest -= 1
-            index = run.end()
-        else:
-            step = min(rest, run.end() - index)
-            rest -= step
-            index += step
-    return index

@@ -151,7 +151,7 @@ class TestUsage:
         assert run.status == 0
         assert run.out.startswith("PKV101 timestamp-in-prefix")
         for heading in ("What it does", "Why it matters", "Example", "Use instead", "Fix safety"):
-            assert f"## {heading}" in run.out
+            assert f"\n\n{heading}\n\n" in run.out
 
     def test_list_rules(self, lint: Lint) -> None:
         run = lint("--list-rules")
@@ -336,8 +336,8 @@ class TestOutput:
         marked = shown[source + 1]
         place = slice(marked.index("^"), marked.rindex("^") + 1)
         assert shown[source][place] == "2026-11-29 14:05:02"
-        assert any("request 1" in line and "14:05:01" in line for line in shown)
-        assert any("request 2" in line and "14:05:02" in line for line in shown)
+        assert any("1st request" in line and "14:05:01" in line for line in shown)
+        assert any("2nd request" in line and "14:05:02" in line for line in shown)
         assert any("2 of 3 requests" in line for line in shown)
         assert "approximate" in shown[-1]
 
@@ -361,8 +361,10 @@ class TestOutput:
         monkeypatch.setenv("COLUMNS", str(columns))
         text = "漢字 e\u0301 " * 30
         wide = [request(system=f"{text}{run} {text}{SYSTEM}") for run in ("first", "second")]
+        shown_requests = tuple(f"      {number} request" for number in ("1st", "2nd", "3rd", "4th"))
         shown = lint(file(lines(clocked(1), clocked(2), *wide))).out.splitlines()
-        shown = [line for line in shown if line.startswith(("      request ", "  2 |", "  3 |", "  4 |"))]
+        assert max(width(line) for line in shown if "traffic.jsonl:" not in line) <= columns
+        shown = [line for line in shown if line.startswith((*shown_requests, "  2 |", "  3 |", "  4 |"))]
         assert len(shown) >= 6
         assert columns - 10 < max(map(width, shown)) <= columns
 

@@ -46,7 +46,7 @@ def test_the_rule_is_found(site: Path) -> None:
     listed = lint("--list-rules", site=site).stdout.splitlines()
     assert [line.split()[0] for line in listed] == ["HOUSE001", *sorted(rule.CODE for rule in all_rules())]
     page = lint("--explain", "house001", site=site).stdout
-    assert page.startswith("HOUSE001 cold-session-start (warning)\n") and "## Fix safety" in page
+    assert page.startswith("HOUSE001 cold-session-start (warning)\n") and "\nFix safety\n" in page
 
 
 def test_the_rule_can_be_chosen(site: Path) -> None:

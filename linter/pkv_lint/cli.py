@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import click
+from click.core import ParameterSource
 
 from pkv_lint.command_line import complain, run, write
-from pkv_lint.findings import Finding, Severity
-from pkv_lint.options import ServerOptions, server_options
-from pkv_lint.prompt.errors import InputError
-from pkv_lint.prompt.traffic import TrafficLine
+from pkv_lint.configuration import FAIL_ON, FORMATS
+from pkv_lint.findings import Severity, counted
+from pkv_lint.options import ServerOptions, configuration_of, server_options
+from pkv_lint.output_file import check_writable, write_file
+
+if TYPE_CHECKING:
+    from pkv_lint.baseline import Baseline
+    from pkv_lint.batch import Batch
+    from pkv_lint.choice import Choice
+    from pkv_lint.rule_api import Rule
 
 PROGRAM = "pkv-lint"
 EPILOG = "Exit status: 0 nothing found, 1 findings at or above --fail-on, 2 bad usage or input."
@@ -28,25 +36,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @server_options
 @click.option("--together", is_flag=True, help="Judge all files as one traffic.")
-@click.option("--select", metavar="CODES", help="Only these rules (comma-separated codes or prefixes).")
+@click.option("--stdin-filename", metavar="NAME", help="What messages call standard input.")
+@click.option("--select", metavar="CODES", help="Only these rules (comma-separated codes or beginnings of codes).")
 @click.option("--ignore", metavar="CODES", help="Not these rules.")
 @click.option(
     "--fail-on",
-    type=click.Choice(["error", "warning", "info", "never"]),
+    type=click.Choice(FAIL_ON),
     default="warning",
     show_default=True,
     help="Lowest severity that makes the exit status 1.",
 )
+@click.option("--baseline", metavar="FILE", help="Show only what this file of known findings does not allow.")
+@click.option("--update-baseline", is_flag=True, help="Write the findings of the files into the baseline, and exit.")
 @click.option(
-    "--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+    "--format", "output_format", type=click.Choice(FORMATS), default="text", show_default=True, help="Output format."
 )
+@click.option("--statistics", is_flag=True, help="Show how many findings each rule has instead of the findings.")
+@click.option("--output", metavar="FILE", help="Write to this file instead of standard output.")
 @click.option(
     "--explain",
     metavar="CODE",
     is_eager=True,
     expose_value=False,
     callback=lambda *a: explain(*a),
-    help="Print the documentation of a rule and exit.",
+    help="Print the page of a rule, by its code or name, and exit.",
 )
 @click.option(
     "--list-rules",
@@ -60,119 +73,142 @@ def main(argv: Sequence[str] | None = None) -> int:
 def command(
     files: tuple[str, ...],
     together: bool,
+    stdin_filename: str | None,
     select: str | None,
     ignore: str | None,
     fail_on: str,
-    format_: str,
+    baseline: str | None,
+    update_baseline: bool,
+    output_format: str,
+    statistics: bool,
+    output: str | None,
     server: ServerOptions,
 ) -> int:
     """Lint OpenAI-style requests, or traffic of them (a JSON array or JSON lines), for what breaks prefix caching.
 
-    Without a model the built-in layout is used and figures are approximate. `-` reads standard input.
+    FILE may be a folder or a pattern; `-` reads standard input. Without a model the built-in layout is used and figures
+    are approximate.
     """
-    from pkv_lint.linting import Report, lint_traffic, load_rules
-    from pkv_lint.prompt.traffic import read_requests
+    if update_baseline and baseline is None:
+        raise click.UsageError("--update-baseline needs --baseline FILE")
+    if statistics and output_format not in ("text", "concise"):
+        raise click.UsageError(f"--statistics is not there in the format {output_format}")
+    if output is not None:
+        check_writable(output)
+    from pkv_lint.batch import STDIN, lint_files
+    from pkv_lint.linting import load_rules
+    from pkv_lint.outputs import lines
 
-    zone, renderer = server.zone, server.renderer(PROGRAM)
-    block_size = server.block_tokens(renderer)
-    chosen = Choice(select, ignore)
     rules = load_rules()
-    chosen.check([rule.CODE for rule in rules])
-    rules = [rule for rule in rules if chosen.takes(rule.CODE)]
-    failed: list[InputError] = []
-
-    def lines_of(names: Sequence[str]) -> Iterator[TrafficLine | InputError]:
-        for name in names:
-            try:
-                yield from read_requests(name, zone=zone)
-            except InputError as error:
-                if error.code:
-                    yield error
-                else:
-                    failed.append(error)
-
-    groups = [files] if together else [(name,) for name in files]
-    reports: list[Report] = [
-        lint_traffic(lines_of(group), renderer, block_size=block_size, rules=rules) for group in groups
-    ]
-    shown = [(report, [found for found in report.findings if chosen.takes(found.code)]) for report in reports]
-    findings = [finding for _, group in shown for finding in group]
-    unusable = [finding for report in reports for finding in report.unusable if not chosen.ignores(finding.code)]
-    if format_ == "json":
-        from pkv_lint.outputs import json as output
-
-        write(output.dumps(reports, [*unusable, *findings]))
+    chosen = choice(select, ignore, rules)
+    known = None if baseline is None else known_findings(baseline, update=update_baseline)
+    batch = lint_files(
+        files,
+        [rule for rule in rules if chosen.takes(rule.CODE)],
+        server.renderer_of_lines(PROGRAM),
+        server.block_tokens,
+        zone=server.zone,
+        together=together,
+        stdin_name=stdin_filename or STDIN,
+    )
+    batch = replace(batch, reports=tuple(map(chosen.of, batch.reports)))
+    if known is not None and update_baseline:
+        return rewrite(known, batch)
+    if known is not None:
+        batch = without(known, batch)
+    text = lines("statistics" if statistics else output_format, batch.reports)
+    if output is None:
+        write(text)
     else:
-        from pkv_lint.outputs import text
-
-        write(line for report, group in shown for line in text.lines(report, group))
-        if findings or any(report.facts.replayed for report in reports):
-            write([text.summary(reports, findings)])
-        for finding in unusable:
-            complain(PROGRAM, one_line(finding))
-    for error in failed:
-        complain(PROGRAM, error)
-    if unusable or failed:
+        write_file(output, (f"{click.unstyle(line)}\n" for line in text))
+    complain_of(batch, named=output_format == "text")
+    if batch.incomplete:
         return 2
+    findings = (finding for report in batch.reports for finding in report.findings)
     return int(fail_on != "never" and any(finding.at_least(cast(Severity, fail_on)) for finding in findings))
 
 
-def one_line(finding: Finding) -> str:
-    place = ":".join(str(part) for part in (finding.file, finding.line, finding.column) if part)
-    path = f"{finding.path}: " if finding.path else ""
-    return f"{place}: {finding.code} {path}{finding.message}"
+def choice(select: str | None, ignore: str | None, rules: Sequence[Rule]) -> Choice:
+    """What the options and the configuration choose. Raises InputError for codes that no rule has."""
+    from pkv_lint.choice import Choice, check_code, codes_in
+
+    context = click.get_current_context()
+    configuration = configuration_of(context)
+    known = [rule.CODE for rule in rules]
+
+    def codes(name: str, given: str | None) -> tuple[str, ...] | None:
+        configured = context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
+        where = configuration.named(name) if configured else f"--{name}"
+        return None if given is None else codes_in(given, where, known)
+
+    for code in configuration.severities:
+        check_code(code, configuration.named("severity"), known)
+    return Choice(codes("select", select), codes("ignore", ignore) or (), configuration.severities)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which findings the user wants to see: `--select` and `--ignore`, comma-separated codes or beginnings of codes."""
+def known_findings(file: str, *, update: bool) -> Baseline:
+    """The baseline that the user named; an empty one where it is about to be written."""
+    from pkv_lint.baseline import Baseline
 
-    select: str | None
-    ignore: str | None
-
-    def takes(self, code: str) -> bool:
-        return (self.select is None or code.startswith(prefixes(self.select))) and not self.ignores(code)
-
-    def ignores(self, code: str) -> bool:
-        """What could not be judged is not a matter of `--select`: it has to be ignored by name."""
-        return code.startswith(prefixes(self.ignore or ""))
-
-    def check(self, codes: Sequence[str]) -> None:
-        """Raises a usage error for what names no code."""
-        for name, text in (("--select", self.select), ("--ignore", self.ignore)):
-            if text is not None and not prefixes(text):
-                raise click.UsageError(f"{name} names no code")
-            for prefix in prefixes(text or ""):
-                if not any(code.startswith(prefix) for code in codes):
-                    raise click.UsageError(f"no rule has the code {prefix} ({name}; see --list-rules)")
+    if not update:
+        return Baseline.read(Path(file))
+    check_writable(file)
+    return Baseline.read(Path(file)) if Path(file).exists() else Baseline(Path(file), {})
 
 
-def prefixes(text: str) -> tuple[str, ...]:
-    return tuple(part.strip().upper() for part in text.split(",") if part.strip())
+def rewrite(known: Baseline, batch: Batch) -> int:
+    """Write the findings into the baseline, unless something could not be judged. Returns the exit status."""
+    complain_of(batch, named=True)
+    if batch.incomplete:
+        complain(PROGRAM, f"{known.file}: not written, since not everything could be judged")
+        return 2
+    new = known.updated(batch.reports, batch.files)
+    write_file(str(known.file), [new.dumps()])
+    complain(PROGRAM, f"{known.file}: {counted(new.total, 'finding')} (it had {known.total:,})")
+    return 0
 
 
-def explain(context: click.Context, option: click.Parameter, code: str | None) -> None:
-    if code is None or context.resilient_parsing:
+def without(known: Baseline, batch: Batch) -> Batch:
+    """What the baseline does not allow; says on stderr what it hides, and what of it is out of date."""
+    reports = known.hide(batch.reports)
+    hidden = sum(len(old.findings) - len(new.findings) for old, new in zip(batch.reports, reports, strict=True))
+    gone = known.gone(batch.reports, batch.files)
+    if hidden:
+        complain(PROGRAM, f"{known.file}: {counted(hidden, 'known finding')} not shown")
+    if gone:
+        complain(PROGRAM, f"{known.file}: {counted(gone, 'finding')} gone; --update-baseline takes them out")
+    return replace(batch, reports=tuple(reports))
+
+
+def complain_of(batch: Batch, *, named: bool) -> None:
+    """One line on stderr for each file that could not be read and, if `named`, for each line that could not be judged
+    (other formats have those among the findings)."""
+    from pkv_lint.outputs.wording import one_line
+
+    for report in batch.reports if named else ():
+        for finding in report.unusable:
+            complain(PROGRAM, one_line(finding))
+    for error in batch.failed:
+        complain(PROGRAM, error)
+
+
+def explain(context: click.Context, option: click.Parameter, name: str | None) -> None:
+    if name is None or context.resilient_parsing:
         return
+    from pkv_lint.explaining import explanation, find_rule
     from pkv_lint.linting import load_rules
 
-    rule = next((rule for rule in load_rules() if code.upper() == rule.CODE), None)
-    if rule is None:
-        raise click.BadParameter(f"no rule has the code {code!r}", context, option)
-    click.echo(f"{rule.CODE} {rule.NAME} ({rule.SEVERITY})\n\n{(rule.__doc__ or '').strip()}\n\n{rule.SOURCE_URL}")
+    write(explanation(find_rule(name, load_rules())))
     context.exit()
 
 
 def list_rules(context: click.Context, option: click.Parameter, flag: bool) -> None:
     if not flag or context.resilient_parsing:
         return
+    from pkv_lint.explaining import overview
     from pkv_lint.linting import load_rules
 
-    rules = load_rules()
-    columns = max((len(rule.NAME) for rule in rules), default=0)
-    for rule in rules:
-        summary = (rule.__doc__ or "").strip().partition("\n")[0]
-        click.echo(f"{rule.CODE}  {rule.SEVERITY:<7}  {rule.NAME:<{columns}}  {summary}")
+    write(overview(load_rules()))
     context.exit()
 
 

@@ -52,3 +52,8 @@ def nth(index: int) -> str:
     number = index + 1
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 error`, `2 errors`; `info` has no plural."""
+    return f"{number:,} {noun}" + ("" if number == 1 or noun == "info" else "s")

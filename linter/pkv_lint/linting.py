@@ -33,9 +33,20 @@ class Report:
     unusable: tuple[Finding, ...]
     facts: Facts
 
+    def turn(self, index: int | None) -> Turn | None:
+        """The request with this index, None where it could not be judged."""
+        return next((turn for turn in self.facts.turns if turn.index == index), None)
+
     @property
     def cached_tokens(self) -> int:
         return sum(item.hit for item in self.facts.replayed)
+
+
+def all_findings(reports: Iterable[Report]) -> list[tuple[Report, Finding]]:
+    """What could not be judged, then the findings, each with its report."""
+    given = list(reports)
+    unusable = [(report, finding) for report in given for finding in report.unusable]
+    return unusable + [(report, finding) for report in given for finding in report.findings]
 
 
 def load_rules() -> list[Rule]:

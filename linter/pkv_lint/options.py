@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import tzinfo
-from functools import wraps
+from functools import cache, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from pkv_lint.command_line import complain
+from pkv_lint.configuration import Configuration, find_configuration, read_configuration
 
 if TYPE_CHECKING:
     from pkv_lint.prompt.renderer import Renderer
+    from pkv_lint.prompt.traffic import TrafficLine
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What the user said about the server. `timezone` is a name such as `UTC`, `block_size` in tokens."""
+    """What the user said about the server. `timezone` is a name such as `UTC`, `block_size` in tokens, `models` holds
+    model directories or hub ids by the names that requests use."""
 
     model: str | None
     chat_template: str | None
@@ -27,6 +32,7 @@ class ServerOptions:
     block_size: int | None
     timezone: str
     offline: bool
+    models: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def zone(self) -> tzinfo:
@@ -44,6 +50,26 @@ class ServerOptions:
             complain(program, f"no influence here: {' '.join(renderer.deployment.ignored)}")
         return renderer
 
+    def renderer_of_lines(self, program: str) -> Callable[[TrafficLine | None], Renderer]:
+        """What renders a line: the model that `models` has for the name in it, else the one that was named (as for
+        None). Raises InputError for what cannot be loaded, of `models` once a line needs it."""
+        from pkv_lint.prompt.renderer import Renderer
+
+        named = self.renderer(program)
+
+        @cache
+        def loaded(model: str) -> Renderer:
+            return Renderer.load(model, offline=self.offline)
+
+        def choose(line: TrafficLine | None) -> Renderer:
+            if line is None or not self.models:
+                return named
+            name = line.model if line.request is None else line.request.get("model")
+            model = self.models.get(name) if isinstance(name, str) else None
+            return named if model is None else loaded(model)
+
+        return choose
+
     def block_tokens(self, renderer: Renderer) -> int:
         """Tokens per block: what was asked for, else what the deployment uses."""
         from pkv_lint.prompt.model_config import DEFAULT_BLOCK_SIZE
@@ -58,6 +84,21 @@ def stated(context: click.Context, option: click.Parameter, value: str | None) -
     return value
 
 
+def configure(context: click.Context, option: click.Parameter, file: str | None) -> None:
+    """Take the configuration for the defaults of all options that were not given."""
+    if context.resilient_parsing:
+        return
+    found = find_configuration(Path.cwd()) if file is None else read_configuration(Path(file)) or Configuration()
+    context.obj, context.default_map = found, dict(found.options)
+
+
+def configuration_of(context: click.Context) -> Configuration:
+    """The configuration that a command was given."""
+    found = context.obj
+    assert isinstance(found, Configuration)
+    return found
+
+
 OPTIONS = (
     click.option(
         "--model", metavar="ID|DIR", callback=stated, help="Model directory or hub id, for its template and tokenizer."
@@ -70,7 +111,17 @@ OPTIONS = (
     click.option("--block-size", type=click.IntRange(1, 1_000_000), help="Tokens per KV-cache block (default 16)."),
     click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Zone of Unix timestamps."),
     click.option("--offline", is_flag=True, help="Never ask the hub."),
+    click.option(
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=configure,
+        help="Configuration file (default: the nearest pkv.toml, or pyproject.toml with [tool.pkv]).",
+    ),
 )
+STATED = ("model", "chat_template", "tokenizer", "vllm_args")
+"""Options that say which model the requests are for."""
 
 
 def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,9 +129,19 @@ def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def with_server(**arguments: Any) -> Any:
-        server = ServerOptions(**{name: arguments.pop(name) for name in ServerOptions.__dataclass_fields__})
-        return function(server=server, **arguments)
+        values = {name: arguments.pop(name) for name in ServerOptions.__dataclass_fields__ if name != "models"}
+        return function(server=server_of(values, click.get_current_context()), **arguments)
 
     for option in reversed(OPTIONS):
         with_server = option(with_server)
     return with_server
+
+
+def server_of(values: dict[str, Any], context: click.Context) -> ServerOptions:
+    """The command line wins: who names a model there does not mean the template and tokenizer of the configuration,
+    nor, whichever of them is named, its table of models."""
+    source = {name: context.get_parameter_source(name) for name in STATED}
+    given = {name for name in STATED if source[name] is ParameterSource.COMMANDLINE}
+    if "model" in given:
+        values |= {name: None for name in STATED if source[name] is ParameterSource.DEFAULT_MAP}
+    return ServerOptions(**values, models={} if given else configuration_of(context).models)

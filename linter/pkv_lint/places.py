@@ -47,6 +47,20 @@ def position_of(line: TrafficLine, path: str | None, offset: int | None = None) 
     return Position(line.line, line.column)
 
 
+def region_of(line: TrafficLine, path: str | None, span: tuple[int, int] | None) -> tuple[Position, Position] | None:
+    """The places in the file of the first character of a span and of the one behind its last; of a whole value, twice
+    the place where it begins. None where it is not in the file."""
+    if path is None:
+        return None
+    try:
+        if span is None:
+            start = line.locate(path)
+            return start, start
+        return line.locate(path, span[0]), line.locate(path, span[1])
+    except (InputError, LookupError, ValueError):
+        return None
+
+
 def sent_path(
     turn: Turn, path: str, span: tuple[int, int] | None, renderer: Renderer
 ) -> tuple[str | None, tuple[int, int] | None]:

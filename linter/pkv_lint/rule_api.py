@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pkv_lint.causes import Cause, Replayed
 from pkv_lint.facts import Facts
-from pkv_lint.findings import Blame, Finding, Severity, nth
+from pkv_lint.findings import Blame, Finding, Severity, counted, nth
 from pkv_lint.groups import Group
 from pkv_lint.nature import located
 from pkv_lint.patterns import identifiers, timestamps
@@ -117,10 +117,6 @@ def changing(facts: Facts, group: Group) -> str:
     if not within:
         return f"differs from one conversation to the next, in {counted(between, 'request')}"
     return f"changes in {counted(len(requests), 'request')}, {between} of them the first of a conversation"
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def listed(names: Sequence[str], shown: int = 6) -> str:

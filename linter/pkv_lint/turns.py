@@ -56,17 +56,17 @@ def read_turns(
     lines: Iterable[TrafficLine | InputError], renderer: Renderer, now: datetime
 ) -> Iterator[Turn | Refused | InputError]:
     """Render every line. `now` stands in for the time of lines that carry none."""
-    for index, line in enumerate(lines):
+    for line in lines:
         if isinstance(line, InputError):
             yield line
             continue
         try:
-            yield turn_of(line, index, renderer, line.moment.now or now)
+            yield turn_of(line, renderer, line.moment.now or now)
         except RenderError as error:
             yield Refused(line, error)
 
 
-def turn_of(line: TrafficLine, index: int, renderer: Renderer, now: datetime) -> Turn:
+def turn_of(line: TrafficLine, renderer: Renderer, now: datetime) -> Turn:
     if line.request is None:
         ids = line.token_ids if line.token_ids is not None else array("i")
         chat: Mapping[str, Any] = {"messages": [], "model": line.model, "cache_salt": line.cache_salt}
@@ -75,7 +75,7 @@ def turn_of(line: TrafficLine, index: int, renderer: Renderer, now: datetime) ->
         chat = renderer.chat_body(line.request, line.api)
         prompt = renderer.render(line.request, now, api=line.api)
     space = namespace(chat, renderer.deployment)
-    return Turn(index, line, chat, prompt, now, generated_ids(line, renderer), space, unread_for(line, chat))
+    return Turn(line.index, line, chat, prompt, now, generated_ids(line, renderer), space, unread_for(line, chat))
 
 
 def generated_ids(line: TrafficLine, renderer: Renderer) -> array[int]:

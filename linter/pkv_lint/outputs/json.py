@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from pkv_lint.findings import SEVERITIES, Finding
-from pkv_lint.linting import Report
+from pkv_lint.linting import Report, all_findings
 
 VERSION = 1
 
 
-def document(reports: Sequence[Report], findings: Sequence[Finding]) -> dict[str, Any]:
+def document(reports: Sequence[Report]) -> dict[str, Any]:
     """`{"version", "layout", "approximate", "findings": [...], "summary": {...}}`."""
     facts = [report.facts for report in reports]
+    findings = [finding for _, finding in all_findings(reports)]
     return {
         "version": VERSION,
-        "layout": facts[0].layout if facts else None,
+        "layout": min((fact.layout for fact in facts), default=None),  # `builtin` where any is
         "approximate": any(fact.approximate for fact in facts),
         "findings": [as_dict(finding) for finding in findings],
         "summary": {
@@ -26,7 +27,7 @@ def document(reports: Sequence[Report], findings: Sequence[Finding]) -> dict[str
             "prompt_tokens": sum(fact.prompt_tokens for fact in facts),
             "cached_tokens": sum(report.cached_tokens for report in reports),
             "tokens_lost": sum(finding.tokens_lost for finding in findings),
-            **{severity: sum(f.severity == severity for f in findings) for severity in SEVERITIES},
+            **{severity: sum(finding.severity == severity for finding in findings) for severity in SEVERITIES},
         },
     }
 
@@ -37,5 +38,6 @@ def as_dict(finding: Finding) -> dict[str, Any]:
     return data
 
 
-def dumps(reports: Sequence[Report], findings: Sequence[Finding]) -> str:
-    return json.dumps(document(reports, findings), ensure_ascii=False, indent=2) + "\n"
+def lines(reports: Sequence[Report]) -> Iterator[str]:
+    """One object."""
+    yield json.dumps(document(reports), ensure_ascii=False, indent=2)

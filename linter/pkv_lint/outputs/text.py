@@ -2,87 +2,89 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 import click
 
-from pkv_lint.columns import fitting, terminal_columns, visible, width
-from pkv_lint.findings import Finding
+from pkv_lint.columns import fitting, fitting_end, terminal_columns, visible, width, wrapped
+from pkv_lint.findings import Finding, nth
 from pkv_lint.linting import Report
-from pkv_lint.prompt.errors import InputError
+from pkv_lint.outputs.wording import APPROXIMATE, costs, counted_by_severity, headline, place, sentence
+from pkv_lint.places import region_of
 from pkv_lint.turns import Turn
 
 COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
-MARGIN = 16
-"""Columns that numbers, dots and labels take beside shown text."""
 IN_FRONT = 30
-"""Characters of a source line shown in front of what is blamed."""
+"""Columns of a source line shown in front of what is blamed."""
+CUT = "..."
 
 
-def lines(report: Report, findings: Sequence[Finding]) -> Iterator[str]:
-    """Every finding, then one line that sums up."""
-    for finding in findings:
-        yield from one(report, finding)
-        yield ""
+def lines(reports: Sequence[Report]) -> Iterator[str]:
+    """Every finding, then what they come to."""
+    for report in reports:
+        for finding in report.findings:
+            yield from one(report, finding)
+            yield ""
+    if any(report.findings or report.facts.replayed for report in reports):
+        yield from wrapped(f"{counted_by_severity(reports)} in {headline(reports)}", columns())
+        if any(report.facts.approximate for report in reports):
+            yield from wrapped(APPROXIMATE, columns())
+
+
+def columns() -> int:
+    """How wide lines may grow: as the terminal, but no shorter than 80 and no longer than can be read."""
+    return max(80, min(terminal_columns(112), 140))
 
 
 def one(report: Report, finding: Finding) -> Iterator[str]:
-    where = ":".join(str(part) for part in (finding.file, finding.line or None, finding.column or None) if part)
     colour = COLOURS[finding.severity]
     yield (
-        f"{click.style(where, bold=True)}  {click.style(f'{finding.code} {finding.severity}', fg=colour, bold=True)}  "
-        f"{finding.name}"
+        f"{click.style(visible(place(finding)), bold=True)}  "
+        f"{click.style(f'{finding.code} {finding.severity}', fg=colour, bold=True)}  {finding.name}"
     )
-    place = finding.path or ""
-    if finding.span:
-        place += f" [{finding.span[0]}:{finding.span[1]}]"
-    yield f"  {visible(f'{place} {finding.message}'.strip())}"
-    turn = turn_of(report, finding.request)
+    yield from wrapped(visible(sentence(finding)), columns(), "  ")
+    turn = report.turn(finding.request)
     if turn is not None:
         yield from source_lines(turn, finding)
-        earlier = turn_of(report, finding.evidence.get("earlier_request"))
+        earlier = report.turn(finding.evidence.get("earlier_request"))
         if earlier is not None:
             yield from prompt_lines(earlier, turn, finding)
-    yield from cost_lines(report, finding)
-
-
-def room() -> int:
-    """Columns for text that is shown; lines grow no longer than 140."""
-    return max(64, min(terminal_columns(112), 140) - MARGIN)
-
-
-def turn_of(report: Report, index: int | None) -> Turn | None:
-    return next((turn for turn in report.facts.turns if turn.index == index), None) if index is not None else None
+    yield ""
+    for advice in (*costs(report, finding), finding.fix):
+        yield from wrapped(advice, columns(), "  ")
 
 
 def source_lines(turn: Turn, finding: Finding) -> Iterator[str]:
     """The line of the file around the blamed characters, with carets under them."""
-    if finding.path is None:
+    region = region_of(turn.line, finding.path, finding.span)
+    if region is None:
         return
-    try:
-        start = turn.line.locate(finding.path, finding.span[0] if finding.span else None)
-        end = (
-            turn.line.locate(finding.path, finding.span[1] - 1)
-            if finding.span and finding.span[1] > finding.span[0]
-            else start
-        )
-    except (InputError, LookupError, ValueError):
-        return
+    start, end = region
     text = file_line(turn, start.line)
     if text is None:
         return
-    first, last = start.column - 1, (end.column if end.line == start.line else len(text))
-    last = max(last, first + 1)
-    left = max(0, min(first - IN_FRONT, len(text) - room()))
-    right = left + fitting(text[left : left + room()], room())
-    shown = text[left:right]
-    cut = ("... " if left else "", " ..." if right < len(text) else "")
-    carets = "^" * max(1, width(text[first : min(last, right)]))
+    first = start.column - 1
+    last = max(end.column - 1 if end.line == start.line else len(text), first + 1)
     number = str(start.line)
-    gap = " " * (len(cut[0]) + width(text[left:first]))
+    left, right = window(text, first, columns() - len(number) - len(f"   |  {CUT}  {CUT}"))
+    head, tail = (f"{CUT} " if left else ""), (f" {CUT}" if right < len(text) else "")
+    gap = " " * (len(head) + width(text[left:first]))
+    carets = "^" * max(1, width(text[first : min(last, right)]))
     yield ""
-    yield f"  {number} |  {cut[0]}{visible(shown)}{cut[1]}"
+    yield f"  {number} |  {head}{visible(text[left:right])}{tail}"
     yield f"  {' ' * len(number)} |  {gap}{click.style(carets, fg=COLOURS[finding.severity], bold=True)}"
+
+
+def window(text: str, first: int, room: int) -> tuple[int, int]:
+    """The part of a line that is shown in so many columns: what is blamed from `first` on, and a little in front."""
+    near = max(0, first - IN_FRONT)
+    left = near + fitting_end(text[near:first], IN_FRONT)
+    right = left + fitting(text[left : left + room], room)
+    if right == len(text):
+        near = max(0, right - room)
+        left = min(left, near + fitting_end(text[near:], room))
+    return left, right
 
 
 def file_line(turn: Turn, number: int) -> str | None:
@@ -105,54 +107,26 @@ def prompt_lines(earlier: Turn, turn: Turn, finding: Finding) -> Iterator[str]:
     start = spans[token][0] if token < len(spans) else len(new)
     while start < min(len(old), len(new)) and old[start] == new[start]:
         start += 1
-    label = len(f"request {max(earlier.index, turn.index) + 1}")
-    half = (room() - label) // 2
-    for shown, text in ((earlier, old), (turn, new)):
-        left = start - fitting(text[max(0, start - half) : start][::-1], half)
-        right = start + fitting(text[start : start + half], half)
-        head = ("..." if left else "") + visible(text[left:start])
-        tail = visible(text[start:right]) + ("..." if right < len(text) else "")
+    labels = [f"{nth(shown.index)} request" for shown in (earlier, turn)]
+    label = max(map(len, labels))
+    half = (columns() - label - len(f"        {CUT}{CUT}")) // 2
+    for shown, text, name in zip((earlier, turn), (old, new), labels, strict=True):
+        left, right = around(start, text, shown.prompt.token_spans, half)
+        head = (CUT if left else "") + visible(text[left:start])
+        tail = visible(text[start:right]) + (CUT if right < len(text) else "")
         mark = click.style(tail, fg="green" if shown is earlier else COLOURS[finding.severity])
-        yield f"      {f'request {shown.index + 1}':<{label}}  {head}{mark}"
+        yield f"      {name:<{label}}  {head}{mark}"
 
 
-def cost_lines(report: Report, finding: Finding) -> Iterator[str]:
-    evidence, size = finding.evidence, report.facts.block_size
-    about = "about " if report.facts.approximate else ""
-    yield ""
-    if "hit" in evidence:
-        total, token = evidence["prompt_tokens"], evidence["token"]
-        yield (
-            f"  The prefix breaks at {about}token {token:,} of {total:,}, in block {token // size + 1:,} of "
-            f"{-(-total // size):,}: {evidence['hit']:,} tokens reused, {evidence['hit_without']:,} without the break."
-        )
-        share = finding.tokens_lost / max(1, report.facts.prompt_tokens)
-        yield (
-            f"  {finding.requests_affected:,} of {len(report.facts.replayed):,} requests, "
-            f"{about}{finding.tokens_lost:,} of {report.facts.prompt_tokens:,} prompt tokens ({share:.0%}) recomputed."
-        )
-    elif "tokens_behind" in evidence:
-        yield (
-            f"  {about.capitalize()}{evidence['tokens_behind']:,} of {evidence['prompt_tokens']:,} prompt tokens stand "
-            "behind it and are recomputed whenever it changes."
-        )
-    if finding.fix:
-        yield f"  {finding.fix}"
-
-
-def summary(reports: Sequence[Report], findings: Sequence[Finding]) -> str:
-    counts = [counted(sum(f.severity == name for f in findings), name) for name in COLOURS]
-    requests = counted(sum(len(report.facts.replayed) for report in reports), "request")
-    total = sum(report.facts.prompt_tokens for report in reports)
-    cached = sum(report.cached_tokens for report in reports)
-    approximate = any(report.facts.approximate for report in reports)
-    text = f"{', '.join(counts)} in {requests}; {cached:,} of {total:,} prompt tokens reused"
-    if approximate:
-        text += (
-            "\nFigures are approximate: no model was named, so the built-in layout and vocabulary stand in (--model)."
-        )
-    return text
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 or noun == "info" else "s")
+def around(break_at: int, text: str, spans: Sequence[tuple[int, int]], room: int) -> tuple[int, int]:
+    """Where the whole tokens begin and end that fit into so many columns on each side of the break (a dozen or so)."""
+    near = max(0, break_at - room)
+    left = near + fitting_end(text[near:break_at], room)
+    right = break_at + fitting(text[break_at : break_at + room], room)
+    first = bisect_left(spans, left, key=lambda span: span[0])
+    last = bisect_right(spans, right, key=lambda span: span[1])
+    if first < len(spans) and spans[first][0] < break_at:
+        left = spans[first][0]
+    if last > 0 and spans[last - 1][1] > break_at:
+        right = spans[last - 1][1]
+    return left, right

@@ -1,0 +1,101 @@
+"""Findings that are known and put off: a committed file of their numbers, by file and code."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pkv_lint.findings import Finding
+from pkv_lint.linting import Report
+from pkv_lint.prompt.errors import InputError
+
+VERSION = 1
+
+Key = tuple[str, str]
+"""A file, by its path from the baseline's folder with `/` between names, and a code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """How many findings of each code each file may have. Numbers and not places: those move with every edit."""
+
+    file: Path
+    counts: Mapping[Key, int]
+
+    @classmethod
+    def read(cls, file: Path) -> Baseline:
+        """Raises InputError where there is none, and for what is no baseline."""
+        try:
+            document = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError("no such baseline; --update-baseline writes it", file=str(file)) from None
+        except OSError as error:
+            raise InputError(f"cannot be read: {(error.strerror or str(error)).lower()}", file=str(file)) from None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"is no baseline: {' '.join(str(error).split())}", file=str(file)) from None
+        return cls(file, counts_in(document, str(file)))
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def key(self, finding: Finding) -> Key:
+        return entry(finding.file, self.file), finding.code
+
+    def hide(self, reports: Sequence[Report]) -> list[Report]:
+        """The reports without what the baseline allows. Where a file has more findings of a code than that, all of
+        them stay: the numbers do not tell which one is new."""
+        found = Counter(self.key(finding) for report in reports for finding in report.findings)
+
+        def is_new(finding: Finding) -> bool:
+            key = self.key(finding)
+            return found[key] > self.counts.get(key, 0)
+
+        return [replace(report, findings=tuple(filter(is_new, report.findings))) for report in reports]
+
+    def gone(self, reports: Sequence[Report], files: Iterable[str]) -> int:
+        """How many findings the baseline allows in the files that do not occur any more."""
+        found = Counter(self.key(finding) for report in reports for finding in report.findings)
+        judged = {entry(file, self.file) for file in files}
+        return sum(max(0, count - found[key]) for key, count in self.counts.items() if key[0] in judged)
+
+    def updated(self, reports: Sequence[Report], files: Iterable[str]) -> Baseline:
+        """With what the reports say of the files; other files keep their entries while they exist."""
+        judged = {entry(file, self.file) for file in files}
+        kept = {
+            key: count
+            for key, count in self.counts.items()
+            if key[0] not in judged and (self.file.parent / key[0]).exists()
+        }
+        found = Counter(self.key(finding) for report in reports for finding in report.findings)
+        return Baseline(self.file, kept | dict(found))
+
+    def dumps(self) -> str:
+        files: dict[str, dict[str, int]] = {}
+        for (file, code), count in sorted(self.counts.items()):
+            files.setdefault(file, {})[code] = count
+        return json.dumps({"version": VERSION, "files": files}, ensure_ascii=False, indent=2) + "\n"
+
+
+def entry(file: str, baseline: Path) -> str:
+    """How the baseline names a file, wherever the command is run."""
+    return Path(os.path.relpath(file, baseline.parent)).as_posix()
+
+
+def counts_in(document: Any, name: str) -> Mapping[Key, int]:
+    files = document.get("files") if isinstance(document, dict) else None
+    if not isinstance(files, dict) or document.get("version") != VERSION:
+        raise InputError(f'is no baseline: needs {{"version": {VERSION}, "files": {{...}}}}', file=name)
+    counts: dict[Key, int] = {}
+    for file, codes in files.items():
+        for code, count in codes.items() if isinstance(codes, dict) else [("", codes)]:
+            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+                path = f"files[{json.dumps(file)}]" + (f".{code}" if code else "")
+                raise InputError("needs numbers of findings by code", file=name, path=path)
+            counts[file, code] = count
+    return counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "pkv-sim"
 EPILOG = "Exit status: 0 all simulated, 2 bad usage or input, or lines that cannot be used."
+LEAST_BLOCKS, MOST_BLOCKS = 2, 1 << 40
 MOST = 20
 """Unusable lines that are named before the others are only counted."""
 
@@ -28,15 +30,54 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(command, PROGRAM, argv)
 
 
+def size(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """Bytes of an option's value."""
+    from pkv_sim.kv_memory import read_size
+
+    try:
+        return read_size(value) if value is not None else None
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no size such as 40GiB", ctx=context, param=option) from None
+
+
+def sizes(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Numbers of blocks; none for `auto`."""
+    from pkv_lint.prompt.deployment import human_integer
+
+    if value is None or value == "auto":
+        return () if value else None
+    try:
+        found = tuple(map(human_integer, value.split(",")))
+        if not all(LEAST_BLOCKS <= number <= MOST_BLOCKS for number in found):
+            raise ValueError
+    except (ValueError, OverflowError):
+        message = f"{value!r} is neither auto nor numbers of blocks from {LEAST_BLOCKS} on, with commas in between"
+        raise click.BadParameter(message, ctx=context, param=option) from None
+    return found
+
+
 @click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", metavar="TRAFFIC")
 @server_options
 @click.option(
     "--num-gpu-blocks",
-    type=click.IntRange(2, 1 << 40),
+    type=click.IntRange(LEAST_BLOCKS, MOST_BLOCKS),
     metavar="N",
     help="Blocks of the cache, the null block among them, as vLLM counts. Without it there is no limit.",
 )
+@click.option(
+    "--kv-cache-memory",
+    callback=size,
+    metavar="SIZE",
+    help="Memory for the cache on each GPU, such as 40GiB; the model's config.json turns it into blocks.",
+)
+@click.option(
+    "--sweep",
+    callback=sizes,
+    metavar="auto|N,N,…",
+    help="Hit rates of caches of so many blocks (2k: 2,000, 2K: 2,048), the knee and the smallest that is enough.",
+)
+@click.option("--memory", is_flag=True, help="Compare blocks with contiguous reservation: waste, sequences at once.")
 @click.option(
     "--schedule",
     type=click.Choice(["sequential", "recorded"]),
@@ -63,6 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def command(
     file: str,
     num_gpu_blocks: int | None,
+    kv_cache_memory: int | None,
+    sweep: tuple[int, ...] | None,
+    memory: bool,
     schedule: str,
     generated: str,
     vllm_version: str | None,
@@ -79,14 +123,22 @@ def command(
     """
     from pkv_lint.prompt.deployment import Deployment
     from pkv_sim.bounds import bounds_of
+    from pkv_sim.capacity import capacity_curve
+    from pkv_sim.kv_memory import stated_memory
     from pkv_sim.loading import Reading, load_workload
     from pkv_sim.modelled import check_deployment, check_model, max_model_len, model_config
-    from pkv_sim.outputs import json, text
+    from pkv_sim.outputs import json, report, text
     from pkv_sim.profile import DEFAULT_PROFILE, Profile
     from pkv_sim.progress import on_terminal
+    from pkv_sim.report import Report
+    from pkv_sim.reservation import reservations_of
     from pkv_sim.settings import Settings
     from pkv_sim.simulation import simulate
 
+    if num_gpu_blocks is not None and kv_cache_memory is not None:
+        raise click.UsageError("--num-gpu-blocks and --kv-cache-memory both say how large the cache is")
+    if compare and (memory or sweep is not None):
+        raise click.UsageError(f"--compare shows no {'curve: leave out --sweep' if sweep is not None else 'memory'}")
     deployment = Deployment.from_vllm_args(server.vllm_args)
     check_deployment(deployment, schedule)
     config = model_config(server, deployment)
@@ -100,6 +152,7 @@ def command(
         zone=server.zone,
         progress=on_terminal,
     )
+    room = stated_memory(kv_cache_memory, config, deployment) if num_gpu_blocks is None else None
     settings = Settings(
         num_gpu_blocks=num_gpu_blocks or deployment.num_gpu_blocks_override,
         schedule=cast("Schedule", schedule),
@@ -108,18 +161,26 @@ def command(
     )
     renderer = cache(lambda: server.renderer(PROGRAM))
     workloads = [load_workload(name, renderer, reading) for name in (file, *([compare] if compare else []))]
-    simulations = [simulate(workload, settings, on_terminal) for workload in workloads]
-    bounds = [bounds_of(workload, settings) for workload in workloads]
+    reports = []
+    for workload in workloads:
+        sized = replace(settings, num_gpu_blocks=room.num_gpu_blocks(workload.block_size)) if room else settings
+        reports.append(
+            Report(
+                simulation=simulate(workload, sized, on_terminal),
+                bounds=bounds_of(workload, sized),
+                memory=room,
+                max_model_len=reading.max_model_len,
+                curve=capacity_curve(workload, sized, sweep, on_terminal) if sweep is not None else None,
+                reservations=reservations_of(workload, reading.max_model_len) if memory else None,
+            )
+        )
     if format_ == "json":
-        documents = [
-            json.document(simulation, bound, per_request=per_request)
-            for simulation, bound in zip(simulations, bounds, strict=True)
-        ]
+        documents = [report.document(found, per_request=per_request) for found in reports]
         write(json.dumps(documents[0] | ({"compare": documents[1]} if compare else {})))
     elif compare:
-        write(text.comparison(*simulations))
+        write(text.comparison(*(found.simulation for found in reports)))
     else:
-        write(text.lines(simulations[0], bounds[0], per_request=per_request))
+        write(report.lines(reports[0], per_request=per_request))
     return max(name_unusable(workload) for workload in workloads)
 
 

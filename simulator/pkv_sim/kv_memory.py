@@ -45,6 +45,14 @@ class KVMemory:
         return blocks
 
 
+def stated_memory(bytes_per_gpu: int | None, config: ModelConfig | None, deployment: Deployment) -> KVMemory | None:
+    """The memory that sizes the cache: `bytes_per_gpu`, else what the server's line says; None when that says nothing,
+    or the number of blocks. Raises InputError as `kv_memory`."""
+    if bytes_per_gpu is None and deployment.num_gpu_blocks_override is None:
+        bytes_per_gpu = deployment.kv_cache_memory_bytes
+    return kv_memory(bytes_per_gpu, config, deployment) if bytes_per_gpu is not None else None
+
+
 def kv_memory(bytes_per_gpu: int, config: ModelConfig | None, deployment: Deployment) -> KVMemory:
     """Raises InputError where the size of a token cannot be told exactly, or vLLM would not start."""
     if config is None:

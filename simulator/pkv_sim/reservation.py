@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pkv_sim.workload import TrafficRequest
+from pkv_sim.generated import with_next_turns
+from pkv_sim.workload import TrafficRequest, Workload
 
 Policy = Literal["maximum", "power_of_two", "exact", "paged"]
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
@@ -58,8 +59,9 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Reservations:
-    """`holdings` for the `requests` whose reply has a known length; of `unknown` ones it is not known. `max_model_len`
-    is what `maximum` reserves, `stated` whether the server says so; else it is the longest sequence of the traffic."""
+    """`holdings` for the `requests` whose reply has a known length, none where there is no such request; of `unknown`
+    ones it is not known. `max_model_len` is what `maximum` reserves (tokens), `stated` whether the server says so; else
+    it is the longest sequence of the traffic."""
 
     holdings: tuple[Holding, ...]
     requests: int
@@ -82,23 +84,29 @@ class Life:
         return self.prompt + self.steps - 1
 
 
-def reservations(requests: Sequence[TrafficRequest], max_model_len: int | None = None) -> Reservations | None:
-    """None when no request tells how many tokens it generated. `max_model_len` is in tokens."""
+def reservations_of(workload: Workload, max_model_len: int | None = None) -> Reservations:
+    """Replies that are not recorded are as long as the next turn has them. `max_model_len` is in tokens."""
+    return reservations(with_next_turns(workload.requests, workload.block_size, workload.end_token), max_model_len)
+
+
+def reservations(requests: Sequence[TrafficRequest], max_model_len: int | None = None) -> Reservations:
+    """Of requests that tell how many tokens they generated."""
     lives = [
         Life(request.num_prompt_tokens, max(1, request.num_generated_tokens))
         for request in requests
         if request.num_generated_tokens is not None
     ]
-    if not lives:
-        return None
-    longest = max(max_model_len or 0, max(life.prompt + life.steps for life in lives))
+    longest = max((life.prompt + life.steps for life in lives), default=0)
+    longest = max(longest, max_model_len or 0)
     policies: dict[Policy, Callable[[Life], int]] = {
         "maximum": lambda life: longest,
         "power_of_two": lambda life: life.prompt + power_of_two(life.steps),
         "exact": lambda life: life.total,
     }
-    holdings = [contiguous(policy, size_of, lives) for policy, size_of in policies.items()]
-    holdings += [paged(block_size, lives) for block_size in BLOCK_SIZES]
+    holdings = []
+    if lives:
+        holdings += [contiguous(policy, size_of, lives) for policy, size_of in policies.items()]
+        holdings += [paged(block_size, lives) for block_size in BLOCK_SIZES]
     steps = sum(life.steps for life in lives)
     return Reservations(
         tuple(holdings), len(lives), len(requests) - len(lives), steps, longest, max_model_len is not None

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pkv_sim.loading import Reading, load_workload
-from pkv_sim.reservation import BLOCK_SIZES, Holding, Life, contiguous, paged, power_of_two, reservations
+from pkv_sim.reservation import BLOCK_SIZES, Holding, Life, Reservations, contiguous, paged, power_of_two, reservations
 from pkv_sim.workload import TrafficRequest
 
 LIVES = st.lists(st.builds(Life, st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=4)
@@ -48,7 +48,6 @@ def test_reservations_step_by_step(lives: list[Life]) -> None:
 def test_one_request_by_hand() -> None:
     """Ten prompt tokens and four steps: 10, 11, 12 and 13 slots are used."""
     found = reservations([request(10, 4), request(7, None)], 100)
-    assert found is not None
     assert (found.requests, found.unknown, found.steps, found.max_model_len, found.stated) == (1, 1, 4, 100, True)
     largest, power, exact, eight = found.holdings[:4]
     assert largest == Holding("maximum", None, 11.5, 1.5, 87, 28)
@@ -60,8 +59,8 @@ def test_one_request_by_hand() -> None:
 
 def test_without_a_stated_length_the_longest_sequence_counts() -> None:
     found = reservations([request(10, 4), request(50, 0)])
-    assert found is not None and (found.max_model_len, found.stated) == (51, False)
-    assert reservations([request(10, None)]) is None
+    assert (found.max_model_len, found.stated) == (51, False)
+    assert reservations([request(10, None)]) == Reservations((), 0, 1, 0, 0, False)
 
 
 def test_powers_of_two() -> None:
@@ -72,7 +71,6 @@ def test_azure_conversations(shared: Path) -> None:
     """Blocks of 16 waste about a hundredth; what the paper says of reservation for the maximum holds all the more."""
     trace = shared / "data" / "traces" / "AzureLLMInferenceTrace_2023_conv.csv"
     found = reservations(load_workload(str(trace), lambda: pytest.fail("nothing to render"), Reading()).requests)
-    assert found is not None
     waste = {(holding.policy, holding.block_size): holding.waste for holding in found.holdings}
     assert waste["paged", 16] < 0.01 < waste["paged", 64] < 0.04
     assert waste["maximum", None] > 0.6

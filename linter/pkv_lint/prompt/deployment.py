@@ -77,6 +77,8 @@ class Deployment:
     long_prefill_token_threshold: int = 0
     scheduling_policy: str = "fcfs"
     async_scheduling: bool = True
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool | None = None
 
     python_hash_seed: str | None = None
     system_start_date: str | None = None
@@ -144,7 +146,7 @@ _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def _human_integer(text: str) -> int:
+def human_integer(text: str) -> int:
     """argparse_utils.human_readable_int: 1k is 1000, 1K is 1024, 25.6k is 25600. Raises ValueError."""
     text = text.strip()
     if found := re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT])", text):
@@ -157,7 +159,7 @@ def _human(value: str, flag: str) -> int | None:
     if value in ("", "None"):
         return None
     try:
-        return _human_integer(value)
+        return human_integer(value)
     except (ValueError, OverflowError):
         raise InputError(f"{flag} needs a number such as 8192, 8k (8000) or 8K (8192), not {_shown(value)}") from None
 
@@ -167,6 +169,16 @@ def _gpus(value: str, flag: str) -> int:
     if number is None or number < 1:
         raise InputError(f"{flag} must be at least 1, not {_shown(value)}")
     return number
+
+
+def _share(value: str, flag: str) -> float:
+    try:
+        share = float(value)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share < 1.0:
+        raise InputError(f"{flag} must be at least 0 and below 1, not {_shown(value)}")
+    return share
 
 
 def _length(value: str, flag: str) -> int | None:
@@ -258,6 +270,7 @@ _VALUES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "--max-num-partial-prefills": ("max_num_partial_prefills", _integer),
     "--long-prefill-token-threshold": ("long_prefill_token_threshold", _integer),
     "--scheduling-policy": ("scheduling_policy", _choice(*SCHEDULING_POLICIES)),
+    "--watermark": ("watermark", _share),
 }
 
 _SHORT = {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size"}
@@ -274,6 +287,7 @@ _SWITCHES = {
     "--disable-hybrid-kv-cache-manager": "disable_hybrid_kv_cache_manager",
     "--disable-sliding-window": "disable_sliding_window",
     "--async-scheduling": "async_scheduling",
+    "--scheduler-reserve-full-isl": "scheduler_reserve_full_isl",
 }
 
 # Flags that take every value up to the next flag (argparse's nargs="+").
@@ -306,7 +320,7 @@ _OTHER_SWITCH = re.compile(
       | data-parallel-(?:hybrid|external|multi-port-external)-lb | dcp-q-replicate | mm-device-do-normalize
       | kv-sharing-fast-prefill | swa-bounded-replay | fully-sharded-loras | specialize-active-lora
       | kv-cache-metrics | cudagraph-metrics | jit-monitor-verbose | long-prefill-token-threshold-adaptive
-      | scheduler-reserve-full-isl | aggregate-engine-logging | fail-on-environ-validation
+      | aggregate-engine-logging | fail-on-environ-validation
       | cohere-is-reasoning-model | log-error-stack )""",
     re.VERBOSE,
 )
@@ -464,7 +478,7 @@ class _Line:
                 value = json.loads(text)
             except (ValueError, RecursionError):
                 try:
-                    value = _human_integer(text)
+                    value = human_integer(text)
                 except (ValueError, OverflowError):
                     value = text
         target: Any = self.nested.setdefault(flag, {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
@@ -28,9 +28,12 @@ MOST = 10
 """Causes, refusals and requests that are listed before the others are only counted."""
 
 
-def lines(simulation: Simulation, bounds: Bounds | None = None, *, per_request: bool = False) -> Iterator[str]:
-    """The summary of one simulation."""
+def lines(
+    simulation: Simulation, bounds: Bounds | None = None, *, per_request: bool = False, room: Iterable[str] = ()
+) -> Iterator[str]:
+    """The summary of one simulation. `room` says where the number of blocks comes from."""
     yield from headline(simulation)
+    yield from room
     yield ""
     yield from rate_lines(simulation, bounds)
     yield ""
@@ -42,7 +45,6 @@ def lines(simulation: Simulation, bounds: Bounds | None = None, *, per_request: 
     if per_request:
         yield ""
         yield from request_lines(simulation.served)
-    yield from remarks(simulation)
 
 
 def headline(simulation: Simulation) -> Iterator[str]:

@@ -6,7 +6,7 @@ Knows nothing of models, HTTP or threads. The scheduler, its block pool and its 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +34,10 @@ class Observer(Protocol):
     """Is told what happens, in order (see `step_log.StepLog`)."""
 
     def arrival(self, request: Request) -> None: ...
+
+    def aborted(self, request_ids: Iterable[str]) -> None: ...
+
+    def reset(self) -> None: ...
 
     def step(self, output: SchedulerOutput, result: StepResult) -> None: ...
 
@@ -143,7 +147,10 @@ class Engine:
 
     def reset_prefix_cache(self) -> bool:
         """Forgets the prefix cache; refused (False) while any block is in use."""
-        return self.scheduler.reset()
+        done = self.scheduler.reset()
+        if done and self._observer is not None:
+            self._observer.reset()
+        return done
 
     def step(self) -> list[Delta]:
         """Computes one step. When computing fails, the requests of the step end with `error`, and the engine goes on.
@@ -185,7 +192,7 @@ class Engine:
             text, stop = live.detokenizer.append(token.token_id)
             if stop is not None:
                 finish_reason, stop_reason = "stop", stop
-                self.scheduler.abort([request_id])
+                self._abort([request_id])
             elif item.finish_reason is not None:
                 finish_reason = "length"
                 text += live.detokenizer.finish()
@@ -207,10 +214,15 @@ class Engine:
 
     def _end(self, request_ids: Iterable[str], reason: FinishReason) -> list[Delta]:
         ended = [self._live[request_id] for request_id in request_ids if request_id in self._live]
-        self.scheduler.abort([live.request.request_id for live in ended])
+        self._abort([live.request.request_id for live in ended])
         for live in ended:
             self._forget(live.request.request_id)
         return [live.delta(text=live.detokenizer.finish(), finish_reason=reason) for live in ended]
+
+    def _abort(self, request_ids: Sequence[str]) -> None:
+        self.scheduler.abort(request_ids)
+        if self._observer is not None:
+            self._observer.aborted(request_ids)
 
     def _forget(self, request_id: str) -> None:
         del self._live[request_id], self._params[request_id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 from pkv_sim.request import Request
@@ -11,7 +12,7 @@ from pkv_sim.scheduler_output import SchedulerOutput, StepResult
 
 
 class StepLog:
-    """Writes one line for each arrival and each step. Times are seconds since the log began."""
+    """Writes one line for each arrival, abort, reset and step. Times are seconds since the log began."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -29,6 +30,15 @@ class StepLog:
                 "priority": request.priority,
             }
         )
+
+    def aborted(self, request_ids: Iterable[str]) -> None:
+        """Requests that ended between two steps, before they were done."""
+        for request_id in request_ids:
+            self._write({"event": "abort", "id": request_id})
+
+    def reset(self) -> None:
+        """The prefix cache was forgotten."""
+        self._write({"event": "reset"})
 
     def step(self, output: SchedulerOutput, result: StepResult) -> None:
         """`scheduled` has [request, first position, new tokens], `sampled` the token of each request that got one."""

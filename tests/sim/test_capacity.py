@@ -125,7 +125,7 @@ class TestText:
         shown = [click.unstyle(line) for line in lines(curve, SIZE, current=20)]
         plot = [line for line in shown if "┤" in line or "┼" in line or "▲" in line]
         assert len(plot) >= 10 and max(map(len, plot)) <= 80
-        assert plot[0].startswith("  67.") and plot[8].startswith("   0.0 % ┼┴")
+        assert plot[0].startswith("  69.2 % ┤") and plot[8].startswith("   0.0 % ┼┴")
         assert any(line.endswith("▲ now: 20") for line in plot)
         assert not [line for line in shown if line != line.rstrip()]
 

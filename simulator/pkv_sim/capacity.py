@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import log
 
-from pkv_sim.generated import REPLIES
 from pkv_sim.in_blocks import in_blocks_of
 from pkv_sim.progress import Progress, silently
 from pkv_sim.replay import Replay
@@ -54,7 +53,7 @@ def capacity_curve(
     """The curve at these sizes in blocks; without any, at some from the smallest cache that serves every request to
     what a cache without limit fills. Raises InputError as `simulate`."""
     requests = with_replies(workload, settings)
-    tree, in_blocks = in_blocks_of(requests, workload.block_size, REPLIES[settings.generated])
+    tree, in_blocks = in_blocks_of(requests, workload.block_size, settings.replies)
     prompts = [request.num_prompt_tokens for request in requests]
 
     def replayed(num_gpu_blocks: int | None) -> tuple[CapacityPoint, Replay]:

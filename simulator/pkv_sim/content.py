@@ -81,4 +81,5 @@ def request_of(turn: Turn) -> TrafficRequest:
         generated=turn.generated if len(turn.generated) else None,
         num_generated_tokens=recorded,
         reads_cache=turn.unread_for is None,
+        priority=priority if isinstance(priority := turn.chat.get("priority"), int) else 0,
     )

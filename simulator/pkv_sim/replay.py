@@ -18,6 +18,7 @@ from pkv_sim.progress import Progress, silently
 from pkv_sim.reasons import Reasons
 from pkv_sim.routing import ROUTERS
 from pkv_sim.settings import Settings
+from pkv_sim.times import EngineRun, Times
 from pkv_sim.workload import TrafficRequest
 
 
@@ -32,11 +33,25 @@ class Waits:
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """By the place of a request in the order of arrival: the tokens of its prompt that were cached (None: it is larger
-    than the cache), and the replica that it was sent to."""
+    than the cache), and the replica that it was sent to. In simulated time also its times (None: as above), and by the
+    number of the replica what its engine did; `notes` are sentences about the figures."""
 
     cached_tokens: Sequence[int | None]
     replicas: Sequence[int]
     waits: Waits | None = None
+    times: Sequence[Times | None] | None = None
+    engines: Sequence[EngineRun] = ()
+    notes: Sequence[str] = ()
+
+
+class CacheOverTree(Protocol):
+    """Something that knows what a request made by its prefix tree would hit."""
+
+    @property
+    def tree(self) -> PrefixTree: ...
+
+    def hit_of(self, request: BlockRequest) -> int:
+        """How many blocks a request would hit now."""
 
 
 class Replay(Protocol):
@@ -49,7 +64,8 @@ class Replay(Protocol):
         """`reasons` are told what happens, where they are wanted."""
 
 
-def _cached_tokens(caches: Sequence[FastCache], blocks: BlockRequest, replica: int) -> int:
+def cached_tokens_on(caches: Sequence[CacheOverTree], blocks: BlockRequest, replica: int) -> int:
+    """How many tokens of its prompt a request would hit on a replica now."""
     cache = caches[replica]
     return cache.hit_of(blocks) * cache.tree.block_size
 
@@ -79,7 +95,7 @@ class SequentialReplay:
         hits: list[int | None] = []
         replicas = []
         for at, blocks in enumerate(progress(self._in_blocks, "requests simulated:", len(requests))):
-            replica = router.route(requests[at], partial(_cached_tokens, caches, blocks))
+            replica = router.route(requests[at], partial(cached_tokens_on, caches, blocks))
             elsewhere = reasons.elsewhere(at, replica) if reasons is not None else None
             (hit,) = caches[replica].replay((blocks,))
             if reasons is not None and elsewhere is not None and hit is not None:
@@ -149,7 +165,7 @@ class RecordedReplays:
             request = self._requests[at]
             start, end = _times(request)
             self._run_until(start)
-            replica = self._router.route(request, partial(_cached_tokens, self.caches, blocks))
+            replica = self._router.route(request, partial(cached_tokens_on, self.caches, blocks))
             replay = self._replays[replica]
             if blocks.num_blocks > self.caches[replica].num_usable_blocks:
                 self._router.ended(request, replica)

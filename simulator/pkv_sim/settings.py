@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from pkv_sim.generated import Generated
+from pkv_sim.generated import REPLIES, Generated, Replies
+from pkv_sim.limits import SchedulerLimits
 from pkv_sim.profile import DEFAULT_PROFILE, Profile
 from pkv_sim.routing import RouterName
+from pkv_sim.timing.timing_profile import TimingProfile
 
-Schedule = Literal["sequential", "recorded"]
+Schedule = Literal["sequential", "recorded", "simulated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """`num_gpu_blocks` is that of each replica and counts the null block, as vLLM does; None is a cache without
-    bounds."""
+    bounds. `limits` are those of a step of the scheduler. `timing` says how long steps take; it is needed for the
+    simulated schedule, and times nothing where it is None."""
 
     num_gpu_blocks: int | None = None
     schedule: Schedule = "sequential"
@@ -23,3 +26,11 @@ class Settings:
     profile: Profile = DEFAULT_PROFILE
     replicas: int = 1
     router: RouterName = "round-robin"
+    limits: SchedulerLimits = field(default_factory=SchedulerLimits)
+    timing: TimingProfile | None = None
+
+    @property
+    def replies(self) -> Replies:
+        """What of the replies is cached. In simulated time all that were generated take time and room as well."""
+        replies = REPLIES[self.generated]
+        return replace(replies, counted=self.generated != "none") if self.schedule == "simulated" else replies

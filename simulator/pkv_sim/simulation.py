@@ -6,39 +6,52 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pkv_sim.generated import REPLIES, with_next_turns
+from pkv_sim.generated import with_next_turns
 from pkv_sim.in_blocks import in_blocks_of
 from pkv_sim.misses import Misses, total
 from pkv_sim.progress import Progress, silently
 from pkv_sim.reasons import Reasons
 from pkv_sim.replay import RecordedReplays, Replay, SequentialReplay, Waits
 from pkv_sim.settings import Schedule, Settings
+from pkv_sim.simulated import SimulatedReplay
+from pkv_sim.times import EngineRun, Times
+from pkv_sim.timing.alone import Alone
 from pkv_sim.workload import Blame, Refused, TrafficRequest, Workload
 
-REPLAYS: dict[Schedule, Callable[..., Replay]] = {"sequential": SequentialReplay, "recorded": RecordedReplays}
+REPLAYS: dict[Schedule, Callable[..., Replay]] = {
+    "sequential": SequentialReplay,
+    "recorded": RecordedReplays,
+    "simulated": SimulatedReplay,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
     """One request after the simulation: tokens are those of its prompt, `replica` is the number of the one that it was
-    sent to."""
+    sent to. `times` are those of the simulated schedule; `ttft` is the time to first token in seconds, under the other
+    schedules as if the request were alone; both are None where nothing is timed."""
 
     request: TrafficRequest
     cached_tokens: int
     misses: Misses
     replica: int = 0
     blames: tuple[Blame, ...] = ()
+    ttft: float | None = None
+    times: Times | None = None
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What the cache did for a workload: `served` in the order of arrival, `refused` by their place in the file."""
+    """What the cache did for a workload: `served` in the order of arrival, `refused` by their place in the file. Under
+    the simulated schedule `engines` are the replicas', by number. `notes` are sentences about the figures."""
 
     workload: Workload
     settings: Settings
     served: tuple[Served, ...]
     refused: tuple[Refused, ...]
     waits: Waits | None = None
+    engines: tuple[EngineRun, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def misses(self) -> Misses:
@@ -83,33 +96,37 @@ def simulate(workload: Workload, settings: Settings, progress: Progress = silent
     Raises InputError for a schedule that the workload lacks the times for.
     """
     requests = with_replies(workload, settings)
-    replies = REPLIES[settings.generated]
-    tree, in_blocks = in_blocks_of(requests, workload.block_size, replies)
+    tree, in_blocks = in_blocks_of(requests, workload.block_size, settings.replies)
     replay = REPLAYS[settings.schedule](requests, tree, in_blocks, settings)
     bounded = settings.num_gpu_blocks is not None
-    reasons = Reasons(requests, in_blocks, tree, replay.caches, replies=replies, bounded=bounded)
+    reasons = Reasons(requests, in_blocks, tree, replay.caches, replies=settings.replies, bounded=bounded)
     replayed = replay.run(reasons, progress)
     blames = workload.blames or {}
+    alone = Alone(settings.timing, settings.limits.max_num_batched_tokens) if settings.timing else None
     served: list[Served] = []
     refused = list(workload.refused)
-    for request, hit, misses, replica in zip(
-        requests, replayed.cached_tokens, reasons.misses, replayed.replicas, strict=True
-    ):
+    times = replayed.times or [None] * len(requests)
+    for at, (request, hit, misses) in enumerate(zip(requests, replayed.cached_tokens, reasons.misses, strict=True)):
         if hit is None or misses is None:
             assert settings.num_gpu_blocks is not None
             reason = f"needs more than the {settings.num_gpu_blocks - 1:,} usable blocks of the cache"
             refused.append(Refused(request.index, request.file, request.line, reason))
-        else:
-            blamed = tuple(_within(blames.get(request.index, ()), misses))
-            served.append(Served(request, hit, misses, replica, blamed))
+            continue
+        blamed = tuple(_within(blames.get(request.index, ()), misses))
+        timed = times[at]
+        ttft = timed.ttft if timed else alone.ttft(request.num_prompt_tokens, hit) if alone else None
+        served.append(Served(request, hit, misses, replayed.replicas[at], blamed, ttft, timed))
     refused.sort(key=lambda item: item.index)
-    return Simulation(workload, settings, tuple(served), tuple(refused), replayed.waits)
+    notes = [*replayed.notes, *(alone.notes() if alone and not replayed.engines else ())]
+    return Simulation(
+        workload, settings, tuple(served), tuple(refused), replayed.waits, tuple(replayed.engines), tuple(notes)
+    )
 
 
 def cached_tokens(workload: Workload, settings: Settings) -> Sequence[int | None]:
     """Only what each request hits, in tokens; None for one that is larger than the cache. Raises as `simulate`."""
     requests = with_replies(workload, settings)
-    tree, in_blocks = in_blocks_of(requests, workload.block_size, REPLIES[settings.generated])
+    tree, in_blocks = in_blocks_of(requests, workload.block_size, settings.replies)
     return REPLAYS[settings.schedule](requests, tree, in_blocks, settings).run().cached_tokens
 
 

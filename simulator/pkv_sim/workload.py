@@ -22,7 +22,8 @@ class TrafficRequest:
     ids of the reply that are kept in the cache (the last one is not), `generated_runs` the ids of the blocks that it
     fills, the first one together with the end of the prompt; None where that is not known. `num_generated_tokens` is
     how many there were, the last one included. `start` and `end` are in seconds.
-    `reads_cache` is False when the server skips the lookup (prompt_logprobs).
+    `reads_cache` is False when the server skips the lookup (prompt_logprobs). `priority` orders requests under the
+    priority policy, lower is sooner.
     """
 
     index: int
@@ -40,6 +41,7 @@ class TrafficRequest:
     generated_runs: array[int] | None = None
     num_generated_tokens: int | None = None
     reads_cache: bool = True
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,9 @@ class ModelConfig:
 
     `max_model_len` is the longest sequence (tokens) that vLLM takes when none is stated. `layers` are those that keep
     something, in order; empty when the file does not tell. `attention_heads` are those of the queries, 0 when it does
-    not tell; `kv_cache_scheme` says that the checkpoint brings a number format of its own for the cache.
+    not tell; `kv_cache_scheme` says that the checkpoint brings a number format of its own for the cache. `hidden_size`,
+    `intermediate_size` and `vocab_size` are those of a dense model's matrices, 0 when it does not tell; `quantized` says
+    that its weights have a format of their own.
     """
 
     model_type: str
@@ -95,6 +97,10 @@ class ModelConfig:
     multimodal: bool = False
     attention_heads: int = 0
     kv_cache_scheme: bool = False
+    hidden_size: int = 0
+    intermediate_size: int = 0
+    vocab_size: int = 0
+    quantized: bool = False
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> ModelConfig | None:
@@ -127,6 +133,10 @@ class ModelConfig:
             multimodal=any(name in raw for name in _MEDIA_CONFIGS),
             attention_heads=_number(text, *_HEADS) or 0,
             kv_cache_scheme=isinstance(quantization, dict) and any(quantization.get(name) for name in _SCHEMES),
+            hidden_size=_number(text, "hidden_size") or 0,
+            intermediate_size=_number(text, "intermediate_size") or 0,
+            vocab_size=_number(text, "vocab_size") or 0,
+            quantized=quantization is not None,
         )
 
     def cache_groups(self, deployment: Deployment) -> tuple[CacheGroup, ...]:

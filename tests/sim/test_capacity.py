@@ -129,9 +129,10 @@ class TestText:
         assert any(line.endswith("▲ now: 20") for line in plot)
         assert not [line for line in shown if line != line.rstrip()]
 
-    def test_one_point_is_no_plot(self) -> None:
-        curve = capacity_curve(workload([(0, 9, 1)]), Settings(), [50])
-        assert not any("┤" in line for line in lines(curve, SIZE))
+    def test_one_point_or_no_hit_is_no_plot(self) -> None:
+        for sizes in ([50], [50, 60]):
+            curve = capacity_curve(workload([(0, 9, 1)]), Settings(), sizes)
+            assert not any("┤" in line for line in lines(curve, SIZE))
 
     def test_marks_stay_within_the_plot(self) -> None:
         curve = capacity_curve(workload([(0, 40, 1), (1, 40, 1)] * 4), Settings())

@@ -80,6 +80,19 @@ class TestSweep:
         assert (status, out) == (2, "") and err.count("\n") == 1
         assert "is neither auto nor numbers of blocks from 2 on, with commas in between" in err
 
+    def test_requests_larger_than_every_cache(self, sim: Sim, traffic: Path) -> None:
+        status, out, err = sim(traffic, "--sweep", "2,5", "--num-gpu-blocks", "2")
+        assert (status, err) == (0, "")
+        assert "0 requests, 0 prompt tokens" in out and out.count("20 requests too large") == 2
+        assert "note: 20 requests refused; the first, in line 1: needs more than the 1 usable blocks" in out
+        assert not [line for line in out.splitlines() if line != line.rstrip()]
+
+    def test_times_are_needed_at_recorded_times(self, sim: Sim, tmp_path: Path) -> None:
+        path = tmp_path / "traffic.jsonl"
+        path.write_text('{"token_ids": [1, 2, 3]}\n')
+        status, out, err = sim(path, "--sweep", "auto", "--schedule", "recorded")
+        assert (status, out) == (2, "") and "has no timestamp, which --schedule recorded needs" in err
+
     def test_not_with_a_comparison(self, sim: Sim, traffic: Path) -> None:
         for option in (["--sweep", "auto"], ["--memory"]):
             status, out, err = sim(traffic, *option, "--compare", traffic)

@@ -46,7 +46,7 @@ def lines(
     """The section of the summary. `current` is the size that was simulated in blocks, `memory` says what a block is
     worth in bytes."""
     yield click.style("Hit rate by size of the cache", bold=True)
-    if len(curve.points) > 1:
+    if len(curve.points) > 1 and any(point.cached_tokens for point in curve.points):
         yield from plot(curve, current)
     yield ""
     yield from table(curve, block_size, memory)
@@ -64,7 +64,7 @@ def lines(
 def plot(curve: CapacityCurve, current: int | None) -> Iterator[str]:
     """The curve over the logarithm of the size, with marks under it."""
     points = [(log(point.num_gpu_blocks), point.hit_rate) for point in curve.points]
-    top = max(rate for _, rate in points) or 1.0
+    top = max(rate for _, rate in points)
     heights = [rate / top for rate in interpolated(points, COLUMNS)]
     for row, shown in enumerate(area(heights, ROWS)):
         label = percent(top) if row == 0 else ""

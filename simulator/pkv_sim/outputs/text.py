@@ -82,8 +82,10 @@ def table(simulation: Simulation) -> Iterator[str]:
     for name, tokens, meaning in rows:
         part = share(tokens, total)
         colour = "green" if name == "cached" else "yellow"
-        shown = click.style(bar(part), fg=colour) + " " * (BAR - len(bar(part)) if meaning else 0)
-        yield f"  {name.replace('_', ' '):<15}  {tokens:>{width},}  {percent(part):>7}  {shown}  {meaning}".rstrip()
+        line = f"  {name.replace('_', ' '):<15}  {tokens:>{width},}  {percent(part):>7}"
+        if shown := bar(part):
+            line += f"  {click.style(shown, fg=colour)}"
+        yield f"{line}{'':{BAR - len(shown) + (2 if shown else 4)}}{meaning}" if meaning else line
 
 
 def bar(part: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -10,6 +9,7 @@ from itertools import groupby
 import click
 
 from pkv_lint.columns import terminal_columns, wrapped
+from pkv_lint.linting import documentation
 from pkv_lint.outputs.text import COLOURS
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.rule_api import Rule
@@ -49,19 +49,10 @@ def explanation(rule: Rule) -> Iterator[str]:
     yield click.style(rule.SOURCE_URL, dim=True)
 
 
-def documentation(rule: Rule) -> str:
-    """The page of a rule as Markdown, without its title."""
-    return inspect.cleandoc(rule.__doc__ or "")
-
-
 def overview(rules: Sequence[Rule]) -> Iterator[str]:
     """One line per rule."""
     columns = max((len(rule.NAME) for rule in rules), default=0)
     for rule in rules:
         severity = click.style(f"{rule.SEVERITY:<7}", fg=COLOURS[rule.SEVERITY])
-        yield f"{rule.CODE}  {severity}  {rule.NAME:<{columns}}  {summary(rule)}"
-
-
-def summary(rule: Rule) -> str:
-    """The first sentence of a rule's page."""
-    return documentation(rule).partition("\n")[0]
+        lead = documentation(rule).partition("\n")[0]
+        yield f"{rule.CODE}  {severity}  {rule.NAME:<{columns}}  {lead}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,6 +59,11 @@ def load_rules() -> list[Rule]:
             if rules.setdefault(rule.CODE, rule) is not rule:
                 raise InputError(f"two installed rules have the code {rule.CODE}")
     return [rules[code] for code in sorted(rules)]
+
+
+def documentation(rule: Rule) -> str:
+    """The page of a rule as Markdown, without its title; the first line sums it up."""
+    return inspect.cleandoc(rule.__doc__ or "")
 
 
 def rules_of(entry: EntryPoint) -> list[Rule]:

@@ -99,23 +99,32 @@ def file_line(turn: Turn, number: int) -> str | None:
 
 def prompt_lines(earlier: Turn, turn: Turn, finding: Finding) -> Iterator[str]:
     """Both prompts around the first character that differs."""
-    old, new = earlier.prompt.text, turn.prompt.text
-    token = finding.evidence.get("token")
-    if old is None or new is None or token is None:
+    start = break_in(earlier, turn, finding)
+    if start is None:
         return
-    spans = turn.prompt.token_spans
-    start = spans[token][0] if token < len(spans) else len(new)
-    while start < min(len(old), len(new)) and old[start] == new[start]:
-        start += 1
     labels = [f"{nth(shown.index)} request" for shown in (earlier, turn)]
     label = max(map(len, labels))
     half = (columns() - label - len(f"        {CUT}{CUT}")) // 2
-    for shown, text, name in zip((earlier, turn), (old, new), labels, strict=True):
+    for shown, name in zip((earlier, turn), labels, strict=True):
+        text = shown.prompt.text or ""
         left, right = around(start, text, shown.prompt.token_spans, half)
         head = (CUT if left else "") + visible(text[left:start])
         tail = visible(text[start:right]) + (CUT if right < len(text) else "")
         mark = click.style(tail, fg="green" if shown is earlier else COLOURS[finding.severity])
         yield f"      {name:<{label}}  {head}{mark}"
+
+
+def break_in(earlier: Turn, turn: Turn, finding: Finding) -> int | None:
+    """The first character that differs between two prompts, from the token where a finding sees the break on; None
+    where it sees none or the prompts have no text."""
+    old, new, token = earlier.prompt.text, turn.prompt.text, finding.evidence.get("token")
+    if old is None or new is None or token is None:
+        return None
+    spans = turn.prompt.token_spans
+    start = spans[token][0] if token < len(spans) else len(new)
+    while start < min(len(old), len(new)) and old[start] == new[start]:
+        start += 1
+    return start
 
 
 def around(break_at: int, text: str, spans: Sequence[tuple[int, int]], room: int) -> tuple[int, int]:

@@ -116,15 +116,16 @@ def near_ideal(
 
 def knee_of(points: Sequence[CapacityPoint]) -> CapacityPoint | None:
     """The point furthest above the chord from the first point to the last, with the size on a logarithmic axis and
-    both axes from 0 to 1 (the "Kneedle" of Satopaa et al., 2011). None where no point lies above it, and among fewer
-    than three. Points at which requests are refused do not count: other requests make their hit rate."""
+    both axes from 0 to 1 (the "Kneedle" of Satopaa et al., 2011). None where no point lies above it, among fewer than
+    three points, and where all lie within `NEAR`. Points at which requests are refused do not count: other requests
+    make their hit rate."""
     served = [point for point in points if not point.refused]
     if len(served) < 3:
         return None
     first, last = served[0], served[-1]
     width = log(last.num_gpu_blocks / first.num_gpu_blocks)
     height = last.hit_rate - first.hit_rate
-    if height <= 0:
+    if height <= NEAR:
         return None
 
     def above(point: CapacityPoint) -> float:

@@ -18,6 +18,11 @@ from pkv_sim.workload import TrafficRequest, Workload, by_time
 if TYPE_CHECKING:
     from pkv_sim.loading import Intake, Reading
 
+SAMPLES = (
+    "requests that ask for several samples (n): {:,}, each simulated with one; in vLLM every further sample is a "
+    "request of its own, which hits the prompt's full blocks"
+)
+
 
 def take_content(
     traffic: Traffic, intake: Intake, workload: Workload, renderer: Renderer, reading: Reading
@@ -25,6 +30,7 @@ def take_content(
     """Render the requests of a traffic into `intake`; the workload with what renderer and linter say of them."""
     turns: list[Turn] = []
     rendered = False
+    sampled = 0
     lines = _with_content(reading.progress(traffic.items, "requests rendered:"))
     for item in read_turns(lines, renderer, datetime.now()):
         if isinstance(item, InputError):
@@ -35,8 +41,13 @@ def take_content(
             intake.refuse(item.line, str(item.error))
         elif any(has_media(message) for message in item.chat["messages"]):
             intake.refuse(item.line, "an image, audio or video is in it, whose tokens are not modelled")
-        elif intake.take(request_of(item)) and reading.causes and item.line.request is not None:
-            turns.append(item)
+        elif intake.take(request_of(item)):
+            sampled += (item.chat.get("n") or 1) > 1
+            # Token ids have no text that a finding could point at.
+            if reading.causes and item.line.request is not None:
+                turns.append(item)
+    if sampled:
+        workload = replace(workload, notes=(*workload.notes, SAMPLES.format(sampled)))
     if rendered:
         workload = replace(
             workload, layout=renderer.layout, approximate=renderer.approximate, end_token=end_token(renderer)

@@ -100,6 +100,7 @@ def test_the_knee() -> None:
     assert knee_of(rates(0.1, 0.2, 0.3, 0.4)) is None
     assert knee_of(rates(0, 0, 0, 0.9)) is None
     assert knee_of(rates(0.5, 0.5, 0.5)) is None
+    assert knee_of(rates(0.5, 0.505, 0.506)) is None
     assert knee_of(points[:2]) is None
     # What serves other requests is another matter.
     refusing = [CapacityPoint(4, 900, 1000, refused=3), *points]

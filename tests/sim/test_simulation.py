@@ -194,6 +194,12 @@ class TestNamespaces:
         calls = [ids(0, 9), ids(0, 9, cache_salt="s"), ids(0, 9, model="m"), ids(0, 9, cache_salt="s")]
         assert hits(load(renderer, *calls)) == {0: 0, 1: 0, 2: 0, 3: 8}
 
+    def test_further_samples_are_named(self, renderer: Renderer) -> None:
+        body = {"messages": [{"role": "user", "content": "Is there a boat tomorrow?"}]}
+        assert load(renderer, body, body | {"n": 1}).notes == ()
+        (note,) = load(renderer, body, body | {"n": 3}).notes
+        assert note.startswith("requests that ask for several samples (n): 1, each simulated with one")
+
     def test_names_of_the_base_model_share(self) -> None:
         line = "vllm serve --served-model-name big also-big --lora-modules tuned=/t"
         renderer = Renderer.load(vllm_args=line)

@@ -1,4 +1,4 @@
-"""Paged Triton kernels. Every module holds a kernel with its launcher; `reference` has the same functions in float64 torch.
+"""Paged Triton kernels. Each module has a kernel with its launcher; `reference` has the same functions in plain torch.
 
     kv_write.write_kv(key, value, key_cache, value_cache, slot_mapping) -> None
     attention.paged_attention(
@@ -10,6 +10,6 @@
     activation.silu_mul(gate_up) -> Tensor                      # [tokens, 2 * width] to [tokens, width]
     sampling.sample(logits, temperatures, seeds, positions) -> Tensor           # greedy where the temperature is 0
 
-`reference` needs torch alone, so this package imports nothing by itself. Launchers never wait for the GPU and never read
-a value of a tensor: their grids come from shapes, and they work in CUDA graphs. They do not check shapes either.
+`reference` needs torch alone, so this package imports nothing by itself. Launchers never wait for the GPU nor read the
+values of a tensor: grids come from shapes, so that all of them work in CUDA graphs. They do not check shapes either.
 """

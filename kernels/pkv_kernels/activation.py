@@ -23,9 +23,9 @@ def silu_mul_kernel(out_ptr, gate_up_ptr, width, out_stride, gate_up_stride, WID
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """silu(gate) * up, computed in float32, of gate_up [tokens, 2 * width]: gate, then up. A new tensor [tokens, width].
+    """silu(gate) * up, computed in float32, as a new tensor [tokens, width].
 
-    gate_up must be contiguous in its rows.
+    gate_up [tokens, 2 * width]: gate, then up; contiguous in its rows.
     """
     tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(tokens, width, dtype=gate_up.dtype, device=gate_up.device)

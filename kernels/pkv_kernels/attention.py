@@ -1,4 +1,4 @@
-"""Causal attention over a paged KV cache: prompts, chunks of them behind a cached prefix, and decoding in one launch."""
+"""Causal attention over a paged KV cache: prompts, chunks of them behind a cached prefix and decoding alike."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def paged_attention(
     out, query [tokens, heads, head_size], contiguous in head_size; float32, float16 or bfloat16; head_size up to 256.
     key_cache, value_cache [num_blocks, block_size, kv_heads, head_size], contiguous in head_size, with equal strides;
     block_size a power of two; heads a multiple of kv_heads.
-    block_tables [seqs, max_blocks] int32: the blocks of each sequence in order; what follows its last one is not read.
+    block_tables [seqs, max_blocks] int32: the blocks of each sequence in order; what follows the last is not read.
     query_start_locs [seqs + 1] int32: sequence s has the query tokens query_start_locs[s] .. query_start_locs[s + 1] - 1.
     seq_lens [seqs] int32: keys of each sequence, up to that of its last query token. Sequences without query tokens are
     passed over, and query tokens of sequences without keys get zeros: both may pad the batch of a CUDA graph.

@@ -1,4 +1,4 @@
-"""What the attention kernels share: the sizes of tiles, and the loop that attends from one tile of rows to a range of keys.
+"""What the attention kernels share: the sizes of tiles, and the loop over the keys that a tile of rows attends to.
 
 A row is one query head at one query token. A tile has all query heads that share one KV head, for as many consecutive
 query tokens as fit, so every key is loaded once for the whole group (vLLM's `triton_unified_attention` does the same):
@@ -31,9 +31,9 @@ class Tile:
     stages: int
 
 
-# By bytes per element and padded head size. Short tiles are for decoding, which waits for keys and values: few rows, deep
-# pipelines. Long ones are for prompts: at least 64 rows, which wgmma and tcgen05 need. float32 is there to check the other
-# dtypes: exact products have no tensor cores.
+# By bytes per element and padded head size. Short tiles are for decoding, which waits for keys and values: few rows,
+# many keys in flight. Long ones are for prompts: at least 64 rows, which wgmma and tcgen05 need. float32 is there to
+# check the other dtypes: its exact products have no tensor cores.
 _SHORT = {
     (2, 64): Tile(16, 64, 4, 4),
     (2, 128): Tile(16, 64, 4, 3),
@@ -45,10 +45,10 @@ _SHORT = {
 _LONG = {
     (2, 64): Tile(128, 64, 8, 3),
     (2, 128): Tile(128, 64, 8, 3),
-    (2, 256): Tile(64, 32, 4, 2),
+    (2, 256): Tile(64, 32, 8, 2),
     (4, 64): Tile(64, 32, 8, 2),
-    (4, 128): Tile(64, 32, 8, 2),
-    (4, 256): Tile(64, 16, 8, 2),
+    (4, 128): Tile(32, 16, 8, 2),
+    (4, 256): Tile(32, 16, 8, 2),
 }
 
 
@@ -87,7 +87,7 @@ def load_rows(
     query_ptr, token, head, exists, stride_token, stride_head,
     HEAD_SIZE: tl.constexpr, HEAD_PAD: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
-    """The queries [rows, HEAD_PAD] of rows given by token and head; zeros in rows that do not exist and in the padding."""
+    """The queries [rows, HEAD_PAD] of rows given by token and head; zeros where none exist and in the padding."""
     dims = tl.arange(0, HEAD_PAD)
     offsets = (token.to(tl.int64) * stride_token + head * stride_head)[:, None] + dims[None, :]
     query = tl.load(query_ptr + offsets, mask=exists[:, None] & (dims < HEAD_SIZE)[None, :], other=0.0)
@@ -109,14 +109,17 @@ def attend(
     of these keys, and they must be whole tiles.
     """
     dims = tl.arange(0, HEAD_PAD)
-    for tile_start in range(first_key, end_key, KEYS):
-        key = tile_start + tl.arange(0, KEYS)
+    key = first_key + tl.arange(0, KEYS)
+    block = tl.load(block_table_ptr + key // BLOCK_SIZE, mask=key < end_key, other=0)
+    for _ in range(first_key, end_key, KEYS):
         exists = key < end_key if MASKED else tl.full([KEYS], True, tl.int1)
-        block = tl.load(block_table_ptr + key // BLOCK_SIZE, mask=exists, other=0).to(tl.int64)
-        offsets = (block * stride_block + key % BLOCK_SIZE * stride_slot)[:, None] + dims[None, :]
+        offsets = (block.to(tl.int64) * stride_block + key % BLOCK_SIZE * stride_slot)[:, None] + dims[None, :]
         in_cache = exists[:, None] & (dims < HEAD_SIZE)[None, :]
         keys = tl.load(key_cache_ptr + offsets, mask=in_cache, other=0.0)
         values = tl.load(value_cache_ptr + offsets, mask=in_cache, other=0.0)
+        # Blocks are looked up one tile ahead: loads that wait for a load of their own iteration get half the pipeline.
+        next_key = key + KEYS
+        block = tl.load(block_table_ptr + next_key // BLOCK_SIZE, mask=next_key < end_key, other=0)
         if UPCAST:
             keys, values = keys.to(tl.float32), values.to(tl.float32)
 
@@ -131,4 +134,5 @@ def attend(
         row_sum = row_sum * shrink + tl.sum(weights, 1)
         acc = tl.dot(weights.to(values.dtype), values, acc * shrink[:, None], input_precision="ieee")
         row_max = new_max
+        key = next_key
     return row_max, row_sum, acc

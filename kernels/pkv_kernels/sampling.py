@@ -1,9 +1,9 @@
 """Greedy and seeded random sampling of a batch, in one pass over its logits.
 
 A draw from softmax(logits / temperature) is the argmax of logits / temperature + Gumbel noise. So one reduction does for
-both kinds of rows, probabilities are never made, and logits of -inf stay out. The kernel is there for the noise: every
-row has a seed of its own, so that a request gets the same tokens whatever shares its batch; torch takes a generator and
-a launch per row for that. Top-k and top-p need sorted logits, which torch.sort does well: set what they cut off to -inf.
+both kinds of rows, probabilities are never made, and logits of -inf stay out. What asks for a kernel is the noise: each
+row has a seed of its own, so that a request gets the same tokens whatever shares its batch, and torch would need a
+generator and a launch per row. Top-k and top-p need sorted logits, which is torch.sort's work: set the rest to -inf.
 """
 
 from __future__ import annotations

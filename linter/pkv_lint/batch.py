@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 
 from pkv_lint.inputs import files_of
 from pkv_lint.linting import Report, lint_traffic
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.prompt.streams import Source
 from pkv_lint.prompt.traffic import TrafficLine, read_requests
 from pkv_lint.rule_api import Rule
 
@@ -37,13 +38,17 @@ def lint_files(
     block_tokens: Callable[[Renderer], int],
     *,
     zone: tzinfo,
+    now: datetime | None = None,
     together: bool = False,
     stdin_name: str = STDIN,
+    source: Callable[[str], Source] | None = None,
 ) -> Batch:
     """Judge each file as a traffic of its own, or all together as one.
 
     `renderer_of` gives what renders a line (None: one that holds no request), `block_tokens` the block size to a
-    renderer. Requests to different models share no cache: they are judged apart, but counted through.
+    renderer. Requests to different models share no cache: they are judged apart, but counted through. `now` stands in
+    for times that are not recorded. `source` gives what is read for the name of a file (default: the file); it may
+    raise InputError.
     """
     files: list[str] = []
     failed: list[InputError] = []
@@ -56,7 +61,8 @@ def lint_files(
     def lines_of(group: Sequence[str]) -> Iterator[TrafficLine | InputError]:
         for file in group:
             try:
-                yield from read_requests(file, name=stdin_name if file == "-" else None, zone=zone)
+                given = source(file) if source is not None else file
+                yield from read_requests(given, name=stdin_name if file == "-" else file, zone=zone)
             except InputError as error:
                 if error.code:
                     yield error
@@ -64,7 +70,7 @@ def lint_files(
                     failed.append(error)
 
     reports = [
-        lint_traffic(lines, renderer, block_size=block_tokens(renderer), rules=rules)
+        lint_traffic(lines, renderer, block_size=block_tokens(renderer), rules=rules, now=now)
         for group in ([files] if together and files else [[file] for file in files])
         for renderer, lines in by_renderer(numbered(lines_of(group)), renderer_of)
     ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pkv_lint.baseline import Baseline
     from pkv_lint.batch import Batch
     from pkv_lint.choice import Choice
+    from pkv_lint.prompt.streams import Source
     from pkv_lint.rule_api import Rule
 
 PROGRAM = "pkv-lint"
@@ -46,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     show_default=True,
     help="Lowest severity that makes the exit status 1.",
 )
+@click.option("--diff", is_flag=True, help="Show what --fix would change instead of the findings.")
+@click.option("--fix", is_flag=True, help="Make the fixes that raise reuse, in the files themselves.")
+@click.option("--unsafe-fixes", is_flag=True, help="With --diff or --fix: also those that change what the model reads.")
 @click.option("--baseline", metavar="FILE", help="Show only what this file of known findings does not allow.")
 @click.option("--update-baseline", is_flag=True, help="Write the findings of the files into the baseline, and exit.")
 @click.option(
@@ -77,6 +83,9 @@ def command(
     select: str | None,
     ignore: str | None,
     fail_on: str,
+    diff: bool,
+    fix: bool,
+    unsafe_fixes: bool,
     baseline: str | None,
     update_baseline: bool,
     output_format: str,
@@ -91,6 +100,10 @@ def command(
     """
     if update_baseline and baseline is None:
         raise click.UsageError("--update-baseline needs --baseline FILE")
+    if diff + fix + update_baseline > 1:
+        raise click.UsageError("only one of --diff, --fix and --update-baseline can be done at a time")
+    if unsafe_fixes and not (diff or fix):
+        raise click.UsageError("--unsafe-fixes needs --diff or --fix")
     if statistics and output_format not in ("text", "concise"):
         raise click.UsageError(f"--statistics is not there in the format {output_format}")
     if output is not None:
@@ -102,22 +115,43 @@ def command(
     rules = load_rules()
     chosen = choice(select, ignore, rules)
     known = None if baseline is None else known_findings(baseline, update=update_baseline)
-    batch = lint_files(
+    stdin_name = stdin_filename or STDIN
+    lint = partial(
+        lint_files,
         files,
         [rule for rule in rules if chosen.takes(rule.CODE)],
         server.renderer_of_lines(PROGRAM),
         server.block_tokens,
         zone=server.zone,
+        now=datetime.now(),
         together=together,
-        stdin_name=stdin_filename or STDIN,
+        stdin_name=stdin_name,
     )
-    batch = replace(batch, reports=tuple(map(chosen.of, batch.reports)))
+
+    def judge(source: Callable[[str], Source] | None = None) -> Batch:
+        batch = lint(source=source)
+        return replace(batch, reports=tuple(map(chosen.of, batch.reports)))
+
+    if diff:
+        from pkv_lint.fixes.command import show
+
+        batch, found = show(PROGRAM, judge, stdin_name, unsafe=unsafe_fixes)
+        complain_of(batch, named=True)
+        return 2 if batch.incomplete else int(found)
+    if fix:
+        from pkv_lint.fixes.command import make
+
+        batch = make(PROGRAM, judge, stdin_name, unsafe=unsafe_fixes, reads_stdin="-" in files)
+    else:
+        batch = judge()
     if known is not None and update_baseline:
         return rewrite(known, batch)
     if known is not None:
         batch = without(known, batch)
     text = lines("statistics" if statistics else output_format, batch.reports)
-    if output is None:
+    if fix and "-" in files and output is None:
+        pass  # what was read is on stdout now, mended
+    elif output is None:
         write(text)
     else:
         write_file(output, (f"{click.unstyle(line)}\n" for line in text))

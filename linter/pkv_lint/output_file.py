@@ -21,17 +21,22 @@ def check_writable(name: str) -> None:
 
 
 def write_file(name: str, parts: Iterable[str]) -> None:
-    """Write a text as UTF-8. A reader sees the old file or the whole new one. Raises InputError."""
+    """Write a text as UTF-8; what it cannot hold as an escape. See `write_bytes`."""
+    write_bytes(name, (part.encode(errors="backslashreplace") for part in parts))
+
+
+def write_bytes(name: str, parts: Iterable[bytes]) -> None:
+    """Write a file, or its content anew. A reader sees the old one or the whole new one. Raises InputError."""
     check_writable(name)
     target = os.path.realpath(name)
     try:
         if os.path.exists(target) and not os.path.isfile(target):
-            with open(target, "w", encoding="utf-8", errors="backslashreplace", newline="") as stream:  # such as a pipe
+            with open(target, "wb") as stream:  # such as a pipe
                 stream.writelines(parts)
             return
         handle, scratch = tempfile.mkstemp(prefix=".pkv-", dir=os.path.dirname(target))
         try:
-            with open(handle, "w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+            with open(handle, "wb") as stream:
                 stream.writelines(parts)
             os.chmod(scratch, mode_of(target))
             os.replace(scratch, target)

@@ -16,6 +16,8 @@ from typing import Any, BinaryIO
 from pkv_lint.prompt.errors import InputError
 
 Source = str | os.PathLike[str] | BinaryIO
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+"""What compressed files begin with."""
 
 
 def name_of(source: Source, name: str | None = None) -> str:
@@ -38,11 +40,12 @@ def plain_stream(source: Source, name: str) -> Iterator[io.BufferedIOBase]:
         with _decompressed(sys.stdin.buffer, name) as plain:
             yield plain
     else:
-        with _open(path, name) as stream, _decompressed(stream, name) as plain:
+        with open_file(path, name) as stream, _decompressed(stream, name) as plain:
             yield plain
 
 
-def _open(path: str, name: str) -> BinaryIO:
+def open_file(path: str, name: str) -> BinaryIO:
+    """A regular file for reading. Raises InputError."""
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
@@ -69,9 +72,9 @@ def _decompressed(stream: BinaryIO, name: str) -> Iterator[io.BufferedIOBase]:
     try:
         plain: io.BufferedIOBase = buffered
         magic = buffered.peek(4)[:4]
-        if magic[:2] == b"\x1f\x8b":
+        if magic.startswith(GZIP):
             plain = gzip.GzipFile(fileobj=buffered)
-        elif magic == b"\x28\xb5\x2f\xfd":
+        elif magic == ZSTD:
             zstandard = _zstandard(name)
             plain, damage = io.BufferedReader(_ZstdStream(buffered, zstandard)), (zstandard.ZstdError,)
         yield plain

@@ -1,0 +1,127 @@
+"""Which fixes there are, and which of them are worth making: each is replayed, and kept where it raises reuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pkv_lint.batch import Batch
+from pkv_lint.facts import Facts
+from pkv_lint.fixes import cache_markers, call_texts, schema_keys, tool_set, tools_order, volatile_lines
+from pkv_lint.fixes.documents import Documents, LineEdit
+from pkv_lint.linting import Report
+
+Lint = Callable[[Documents], Batch]
+Result = Literal["kept", "no gain", "nothing to do", "unsafe"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """`does` says what is done about findings of these `codes`. What is not `safe` changes what the model reads. `same`
+    says that no prompt changes, so that no reuse can be won either."""
+
+    does: str
+    codes: frozenset[str]
+    edits: Callable[[Facts], Iterator[LineEdit]]
+    safe: bool = True
+    same: bool = False
+
+
+FIXES = (
+    Fix("tools sorted by name", frozenset({"PKV201"}), tools_order.edits),
+    Fix("keys of schemas sorted", frozenset({"PKV205"}), schema_keys.edits),
+    Fix("calls and results written as at first", frozenset({"PKV303"}), call_texts.edits),
+    Fix("cache markers taken out", frozenset({"PKV603"}), cache_markers.edits, same=True),
+    Fix("the same tools in all requests of a conversation", frozenset({"PKV203"}), tool_set.edits, safe=False),
+    Fix(
+        "lines that change moved from the system message to the user's",
+        frozenset({"PKV101", "PKV102", "PKV103", "PKV105"}),
+        volatile_lines.edits,
+        safe=False,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What came of a fix for findings of these codes: the `requests` that it changes, and the tokens reused `before`
+    and `after` it, in the traffics that it was made in."""
+
+    fix: Fix
+    codes: tuple[str, ...]
+    result: Result
+    requests: int = 0
+    before: int = 0
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The files with all fixes that were kept, and what is found in them then."""
+
+    documents: Documents
+    batch: Batch
+    steps: tuple[Step, ...]
+
+
+def fixed(lint: Lint, documents: Documents, *, unsafe: bool) -> Outcome:
+    """Make fixes until none is worth it, so that a second run changes nothing."""
+    batch = lint(documents)
+    kept: list[Step] = []
+    while True:
+        left: list[Step] = []
+        for fix in FIXES:
+            codes = sorted({finding.code for report in batch.reports for finding in report.findings} & fix.codes)
+            if codes and not (fix.safe or unsafe):
+                left.append(Step(fix, tuple(codes), "unsafe"))
+            elif codes:
+                outcome = attempt(fix, tuple(codes), lint, documents, batch)
+                documents, batch = outcome.documents, outcome.batch
+                (kept if outcome.steps[0].result == "kept" else left).extend(outcome.steps)
+                if outcome.steps[0].result == "kept":
+                    break  # what was not worth it before may be now
+        else:
+            return Outcome(documents, batch, (*kept, *left))
+
+
+def attempt(fix: Fix, codes: tuple[str, ...], lint: Lint, documents: Documents, batch: Batch) -> Outcome:
+    """Make a fix in the traffics where it is worth it."""
+    edits = [proposed(fix, report) for report in batch.reports]
+    wanted = [at for at, of_report in enumerate(edits) if of_report]
+    if not wanted:
+        return Outcome(documents, batch, (Step(fix, codes, "nothing to do"),))
+    new = documents.edited(edit for at in wanted for edit in edits[at])
+    trial = lint(new)
+    good = [at for at in wanted if is_better(fix, batch.reports[at], trial.reports[at])]
+    shown = good or wanted
+    step = Step(
+        fix,
+        codes,
+        "kept" if good else "no gain",
+        len({(at, line.index) for at in shown for line, _ in edits[at]}),
+        sum(batch.reports[at].cached_tokens for at in shown),
+        sum(trial.reports[at].cached_tokens for at in shown),
+    )
+    if not good:
+        return Outcome(documents, batch, (step,))
+    if good != wanted:
+        new = documents.edited(edit for at in good for edit in edits[at])
+        trial = lint(new)
+    return Outcome(new, trial, (step,))
+
+
+def proposed(fix: Fix, report: Report) -> list[LineEdit]:
+    found = any(finding.code in fix.codes for finding in report.findings)
+    return list(fix.edits(report.facts)) if found else []
+
+
+def is_better(fix: Fix, before: Report, after: Report) -> bool:
+    """Whether more is reused and less computed, and no request became one that the server would refuse."""
+    old, new = before.facts, after.facts
+    if len(new.replayed) != len(old.replayed):
+        return False
+    if fix.same:
+        return all(was.ids == now.ids for was, now in zip(old.turns, new.turns, strict=True))
+    computed = old.prompt_tokens - before.cached_tokens, new.prompt_tokens - after.cached_tokens
+    return after.cached_tokens > before.cached_tokens and computed[1] < computed[0]

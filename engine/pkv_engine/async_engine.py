@@ -7,7 +7,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar
 
 from pkv_engine.engine import Engine
@@ -42,7 +42,7 @@ class AsyncEngine:
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Delta]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         """The deltas of a request; the last one has a finish reason. Whoever stops reading early (closes the iterator,
         is cancelled) aborts the request, and its blocks are free within a step.
 

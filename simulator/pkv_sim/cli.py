@@ -15,6 +15,7 @@ from pkv_lint.options import ServerOptions, server_options
 
 if TYPE_CHECKING:
     from pkv_sim.generated import Generated
+    from pkv_sim.routing import RouterName
     from pkv_sim.settings import Schedule
     from pkv_sim.workload import Workload
 
@@ -80,11 +81,21 @@ def sizes(context: click.Context, option: click.Parameter, value: str | None) ->
 @click.option("--memory", is_flag=True, help="Compare blocks with contiguous reservation: waste, sequences at once.")
 @click.option(
     "--schedule",
-    type=click.Choice(["sequential", "recorded"]),
+    type=click.Choice(["sequential", "recorded", "simulated"]),
     default="sequential",
     show_default=True,
-    help="One request after the other, or each from its recorded start to its recorded end.",
+    help="One request after the other, each from its recorded start to its recorded end, or by the times of steps.",
 )
+@click.option("--replicas", type=click.IntRange(1, 1000), default=1, metavar="N", help="Servers, each with its cache.")
+@click.option(
+    "--router",
+    type=click.Choice(["round-robin", "sticky", "least-loaded", "prefix-aware"]),
+    default="round-robin",
+    show_default=True,
+    help="How requests are sent to the replicas.",
+)
+@click.option("--timing", metavar="FILE", help="Measured times of steps (by pkv-verify --calibrate).")
+@click.option("--gpu", metavar="NAME", help="Estimate times for this GPU, such as H100-SXM, and the model.")
 @click.option(
     "--generated",
     type=click.Choice(["recorded", "none", "counted", "text"]),
@@ -108,6 +119,10 @@ def command(
     sweep: tuple[int, ...] | None,
     memory: bool,
     schedule: str,
+    replicas: int,
+    router: str,
+    timing: str | None,
+    gpu: str | None,
     generated: str,
     vllm_version: str | None,
     subagents: bool,
@@ -125,6 +140,7 @@ def command(
     from pkv_sim.bounds import bounds_of
     from pkv_sim.capacity import capacity_curve
     from pkv_sim.kv_memory import stated_memory
+    from pkv_sim.limits import SchedulerLimits
     from pkv_sim.loading import Reading, load_workload
     from pkv_sim.modelled import check_deployment, check_model, max_model_len, model_config
     from pkv_sim.outputs import json, report, text
@@ -134,6 +150,8 @@ def command(
     from pkv_sim.reservation import reservations_of
     from pkv_sim.settings import Settings
     from pkv_sim.simulation import simulate
+    from pkv_sim.timing.gpus import gpu_named
+    from pkv_sim.timing.stated import stated_timing
 
     if num_gpu_blocks is not None and kv_cache_memory is not None:
         raise click.UsageError("--num-gpu-blocks and --kv-cache-memory both say how large the cache is")
@@ -153,11 +171,16 @@ def command(
         progress=on_terminal,
     )
     room = stated_memory(kv_cache_memory, config, deployment) if num_gpu_blocks is None else None
+    device = gpu_named(gpu) if gpu else None
     settings = Settings(
         num_gpu_blocks=num_gpu_blocks or deployment.num_gpu_blocks_override,
         schedule=cast("Schedule", schedule),
         generated=cast("Generated", generated),
         profile=Profile.for_version(vllm_version) if vllm_version else DEFAULT_PROFILE,
+        replicas=replicas,
+        router=cast("RouterName", router),
+        limits=SchedulerLimits.of(deployment, reading.max_model_len, device),
+        timing=stated_timing(timing, device, config, server.model or deployment.model, deployment),
     )
     renderer = cache(lambda: server.renderer(PROGRAM))
     workloads = [load_workload(name, renderer, reading) for name in (file, *([compare] if compare else []))]

@@ -12,7 +12,7 @@ from pkv_lint.prompt.model_config import ModelConfig
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Flags of `vllm serve` that turn something on that changes what is cached, and the values that leave it off."""
+    """Flags of `vllm serve` that turn something on that changes the figures, and the values that leave it off."""
 
     name: str
     flags: tuple[str, ...]
@@ -30,19 +30,36 @@ UNMODELLED = (
     Feature("Mamba caching", ("--mamba-cache-mode", "--mamba-block-size", "--enable-mamba-shared-prefix-checkpoint")),
     Feature("bounded replay", ("--swa-bounded-replay",)),
     Feature("pooling", ("--runner", "--convert", "--task"), ("auto", "generate", "none")),
+    Feature("diffusion decoding", ("--diffusion-config", "-dc")),
 )
-OVERLAPPING = (Feature("a watermark", ("--watermark", "--watermark-config"), ("0", "0.0")),)
-"""What matters only to requests that run beside others, as they do at recorded times."""
+SCHEDULING = (
+    Feature("a limit of active sequences", ("--max-num-active-seqs",)),
+    Feature("a limit of scheduled tokens", ("--max-num-scheduled-tokens",)),
+    Feature("refusing requests while many wait", ("--max-num-queued-reqs", "--max-num-queued-tokens")),
+    Feature("an adaptive threshold of long prompts", ("--long-prefill-token-threshold-adaptive",)),
+    Feature("prefill without chunks", ("--no-enable-chunked-prefill",)),
+    Feature("an interval between prefills", ("--prefill-schedule-interval",), ("1",)),
+    Feature("the limit of adapters in a step", ("--enable-lora",)),
+    Feature("a mode with other limits", ("--performance-mode",), ("balanced", "interactivity")),
+)
+"""What decides about the steps of a server: it matters to the simulated schedule alone."""
 UNSET = ("", "None")
 
 
 def check_deployment(deployment: Deployment, schedule: str) -> None:
     """Raises InputError that names the first flag for something that is not modelled under this schedule."""
     values = deployment.ignored_values
-    for feature in (*UNMODELLED, *(OVERLAPPING if schedule == "recorded" else ())):
+    for feature in (*UNMODELLED, *(SCHEDULING if schedule == "simulated" else ())):
         for flag in feature.flags:
             if flag in deployment.ignored and values.get(flag, "on") not in (*feature.off, *UNSET):
                 raise InputError(f"{flag}: {feature.name} is not modelled")
+    if deployment.watermark and schedule == "recorded":
+        raise InputError("--watermark: a watermark is not modelled at recorded times")
+    if schedule == "simulated":
+        if deployment.adapters:
+            raise InputError("--lora-modules: the limit of adapters in a step is not modelled")
+        if deployment.pipeline_parallel_size > 1:
+            raise InputError("--pipeline-parallel-size: pipeline parallelism is not modelled in simulated time")
     if deployment.prefix_match_unit is not None:
         raise InputError("--prefix-match-unit: hits inside a block are not modelled")
     if not deployment.enable_prefix_caching:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from pkv_lint.prompt.errors import InputError
 from pkv_sim.generated import REPLIES, Generated, Replies
 from pkv_sim.limits import SchedulerLimits
 from pkv_sim.profile import DEFAULT_PROFILE, Profile
@@ -28,6 +29,14 @@ class Settings:
     router: RouterName = "round-robin"
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
     timing: TimingProfile | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InputError for simulated time without times of steps."""
+        if self.schedule == "simulated" and self.timing is None:
+            raise InputError(
+                "--schedule simulated needs the times of steps: --timing FILE (measured), or --gpu NAME and a --model "
+                "(estimated)"
+            )
 
     @property
     def replies(self) -> Replies:

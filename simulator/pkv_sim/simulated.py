@@ -24,6 +24,16 @@ from pkv_sim.times import Times
 from pkv_sim.workload import TrafficRequest
 
 
+class _UnderWay:
+    """A request between arrival and end: the names of its blocks, and how many of them were findable so far."""
+
+    __slots__ = ("names", "num_findable")
+
+    def __init__(self, names: list[bytes]) -> None:
+        self.names = names
+        self.num_findable = 0
+
+
 class SimulatedReplay:
     """Everything happens at the end of a step or at an arrival. At equal times outputs come in first, then requests
     arrive, then the next steps are scheduled; replicas take their turns by number, requests by their order."""
@@ -35,7 +45,7 @@ class SimulatedReplay:
         in_blocks: Sequence[BlockRequest],
         settings: Settings,
     ) -> None:
-        """Raises InputError for limits that the release lacks, and for requests without a time."""
+        """Raises InputError for requests without a time, and for what the release lacks."""
         assert settings.timing is not None
         for request in requests:
             if request.start is None:
@@ -52,9 +62,9 @@ class SimulatedReplay:
         self._tree = tree
         self._replies = settings.replies
         self._reasons: Reasons | None = None
-        # The names of all blocks that were ever computed, and those of the requests that are under way.
-        self._computed: set[bytes] = set()
-        self._names: dict[int, list[bytes]] = {}
+        self._under_way: dict[int, _UnderWay] = {}
+        # The names of all blocks that were ever findable on some replica.
+        self._known: set[bytes] = set()
         self._cached_tokens: list[int | None] = [None] * len(requests)
         self._replicas = [0] * len(requests)
         self._admitted = [0.0] * len(requests)
@@ -70,8 +80,16 @@ class SimulatedReplay:
             self._replicas,
             times=self._times,
             engines=[engine.run for engine in self._engines],
-            notes=[*dict.fromkeys(note for engine in self._engines for note in engine.validity.notes())],
+            notes=[*self._notes()],
         )
+
+    def _notes(self) -> Iterator[str]:
+        unknown = sum(request.num_generated_tokens is None for request in self._requests)
+        if unknown and self._replies.counted:
+            yield f"{unknown:,} requests have no recorded reply: they end with their first token"
+        for replica, engine in enumerate(self._engines):
+            where = f"replica {replica}: " if len(self._engines) > 1 else ""
+            yield from (where + note for note in engine.validity.notes())
 
     def _until_all_have_ended(self) -> Iterator[int]:
         """Yields the places of requests as they end."""
@@ -117,25 +135,31 @@ class SimulatedReplay:
         except InputError:
             self._router.ended(request, replica)
             return False
-        self._names[at] = names
+        self._under_way[at] = _UnderWay(names)
         return True
 
     def _scheduled(self, item: ScheduledRequest, replica: int, now: float) -> None:
         """A request got its share of a step that was scheduled now."""
-        at, size = int(item.request.request_id), self._tree.block_size
-        names = self._names[at]
+        request = item.request
+        at = int(request.request_id)
         if item.admitted and self._cached_tokens[at] is None:
             self._admitted[at] = now
             # In some releases the reported figure changes with preemptions; this is the one of the first admission.
-            self._cached_tokens[at] = item.request.num_cached_tokens or 0
+            hit = self._cached_tokens[at] = request.num_cached_tokens or 0
             if self._reasons is not None:
-                # Others may hit what is computed in this very step, but not what is only waiting to be.
-                prompt = names[: self._in_blocks[at].prompt_blocks]
-                computed = next((n for n, name in enumerate(prompt) if name not in self._computed), len(prompt))
-                hit = (item.request.num_cached_tokens or 0) // size
-                self._reasons.admitted(at, replica, hit, self._reasons.elsewhere(at, replica), computed)
-        first = item.first_position
-        self._computed.update(names[first // size : (first + item.num_new_tokens) // size])
+                names = self._under_way[at].names[: self._in_blocks[at].prompt_blocks]
+                known = next((number for number, name in enumerate(names) if name not in self._known), len(names))
+                elsewhere = self._reasons.elsewhere(at, replica)
+                self._reasons.admitted(at, replica, hit // self._tree.block_size, elsewhere, known)
+        # Sampled tokens that have not come back do not count (`KVCacheManager.allocate_slots`).
+        self._findable(at, min(item.first_position + item.num_new_tokens, request.num_tokens))
+
+    def _findable(self, at: int, num_tokens: int) -> None:
+        """The full blocks among the first tokens of a request can be hit from now on."""
+        under_way, count = self._under_way[at], num_tokens // self._tree.block_size
+        if count > under_way.num_findable:
+            self._known.update(under_way.names[under_way.num_findable : count])
+            under_way.num_findable = count
 
     def _sampled(self, token: RequestOutput, replica: int, now: float) -> bool:
         """A step that has ended now brought a token. True when it was the request's last one."""
@@ -155,7 +179,8 @@ class SimulatedReplay:
             request.num_output_tokens,
             request.num_preemptions,
         )
-        del self._names[at]
+        self._findable(at, request.num_tokens - 1)
+        del self._under_way[at]
         self._router.ended(self._requests[at], replica)
         if self._reasons is not None:
             self._reasons.ended(at, replica)

@@ -307,7 +307,7 @@ class TestBadInput:
         traffic = file(tokens(0, 40, timestamp=1, end_timestamp=2))
         assert sim(traffic, "--vllm-args", "--watermark 0.1").status == 0
         run = sim(traffic, "--vllm-args", "--watermark 0.1", "--schedule", "recorded")
-        assert (run.status, run.err) == (2, "pkv-sim: --watermark: a watermark is not modelled\n")
+        assert (run.status, run.err) == (2, "pkv-sim: --watermark: a watermark is not modelled at recorded times\n")
 
     def test_usage(self, sim: Sim, file: Write) -> None:
         for arguments in (

@@ -27,6 +27,8 @@ def document(simulation: Simulation, bounds: Bounds | None = None, *, per_reques
             "block_size": workload.block_size,
             "num_gpu_blocks": settings.num_gpu_blocks,
             "schedule": settings.schedule,
+            "replicas": settings.replicas,
+            "router": settings.router if settings.replicas > 1 else None,
             "generated": settings.generated,
             "vllm_version": ".".join(map(str, settings.profile.version)),
         },
@@ -44,7 +46,7 @@ def document(simulation: Simulation, bounds: Bounds | None = None, *, per_reques
             for cause in cause_totals(simulation.served)
         ],
         "refused": [{"index": item.index, "line": item.line, "reason": item.reason} for item in simulation.refused],
-        "notes": list(workload.notes),
+        "notes": [*workload.notes, *simulation.notes],
     }
     if bounds is not None:
         found["summary"]["generated_text"] = {
@@ -77,6 +79,7 @@ def request(item: Served) -> dict[str, Any]:
     return {
         "index": item.request.index,
         "session_id": item.request.session_id,
+        "replica": item.replica,
         "prompt_tokens": item.request.num_prompt_tokens,
         "cached_tokens": item.cached_tokens,
         "misses": item.misses._asdict(),

@@ -9,7 +9,7 @@ import click
 from pkv_sim.bounds import Bounds
 from pkv_sim.misses import Misses
 from pkv_sim.outputs.causes import CauseTotal, cause_totals
-from pkv_sim.simulation import Served, Simulation, share
+from pkv_sim.simulation import Simulation, share
 
 MEANING = {
     "other_replica": "cached on another replica",
@@ -20,6 +20,11 @@ MEANING = {
     "first_seen": "new",
     "partial_block": "behind the last full block",
     "below_block": "the prompt is shorter than a block",
+}
+ORDER = {
+    "sequential": "one request after the other",
+    "recorded": "at the recorded times",
+    "simulated": "in simulated time",
 }
 BAR = 24
 """Characters of a bar for everything."""
@@ -44,7 +49,7 @@ def lines(
         yield from cause_lines(simulation, causes)
     if per_request:
         yield ""
-        yield from request_lines(simulation.served)
+        yield from request_lines(simulation)
 
 
 def headline(simulation: Simulation) -> Iterator[str]:
@@ -59,8 +64,7 @@ def headline(simulation: Simulation) -> Iterator[str]:
         room = "no limit to their number"
     else:
         room = f"{settings.num_gpu_blocks:,} of them ({settings.num_gpu_blocks - 1:,} usable)"
-    order = {"sequential": "one request after the other", "recorded": "at the recorded times"}[settings.schedule]
-    yield f"{size}, {room}; {order}"
+    yield f"{size}, {room}; {ORDER[settings.schedule]}"
 
 
 def rate_lines(simulation: Simulation, bounds: Bounds | None) -> Iterator[str]:
@@ -109,17 +113,19 @@ def cause_lines(simulation: Simulation, causes: Sequence[CauseTotal]) -> Iterato
     yield "  pkv-lint on the same file shows where and what to change."
 
 
-def request_lines(served: Sequence[Served]) -> Iterator[str]:
+def request_lines(simulation: Simulation) -> Iterator[str]:
     """A table with one line per request."""
-    yield f"  {'request':>7}  {'prompt':>9}  {'cached':>9}  {'':>7}  missed"
-    for item in served:
+    several = simulation.settings.replicas > 1
+    yield f"  {'request':>7}  {'replica  ' if several else ''}{'prompt':>9}  {'cached':>9}  {'':>7}  missed"
+    for item in simulation.served:
         prompt = item.request.num_prompt_tokens
         missed = ", ".join(
             f"{name.replace('_', ' ')} {tokens:,}" for name, tokens in item.misses._asdict().items() if tokens
         )
         codes = "".join(f" [{blame.code} {blame.tokens:,}]" for blame in item.blames)
         yield (
-            f"  {item.request.index:>7}  {prompt:>9,}  {item.cached_tokens:>9,}  "
+            f"  {item.request.index:>7}  {f'{item.replica:>7}  ' if several else ''}{prompt:>9,}  "
+            f"{item.cached_tokens:>9,}  "
             f"{percent(share(item.cached_tokens, prompt)):>7}  {missed}{codes}"
         )
 
@@ -127,7 +133,7 @@ def request_lines(served: Sequence[Served]) -> Iterator[str]:
 def remarks(simulation: Simulation) -> Iterator[str]:
     """What else should be known to judge the figures."""
     workload = simulation.workload
-    found = list(workload.notes)
+    found = [*workload.notes, *simulation.notes]
     if not workload.content_known:
         found.append("only lengths are recorded, so no two prompts share anything here")
     if simulation.waits is not None and simulation.waits.requests:

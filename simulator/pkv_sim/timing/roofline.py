@@ -20,8 +20,11 @@ BYTES_OF_WEIGHT = 2
 UNMODELLED = ("--quantization", "-q", "--cpu-offload-gb", "--offload-backend", "--offload-group-size")
 
 
-def roofline(config: ModelConfig | None, gpu: Gpu, deployment: Deployment) -> TimingProfile:
-    """Raises InputError for a model or a deployment that the estimate does not cover."""
+def roofline(config: ModelConfig | None, name: str | None, gpu: Gpu, deployment: Deployment) -> TimingProfile:
+    """`name` is what the model is called, None: by its type.
+
+    Raises InputError for a model or a deployment that the estimate does not cover.
+    """
     instead = "--timing takes what was measured"
     if config is None:
         raise InputError(
@@ -29,8 +32,8 @@ def roofline(config: ModelConfig | None, gpu: Gpu, deployment: Deployment) -> Ti
         )
     sizes = (config.hidden_size, config.intermediate_size, config.vocab_size, config.attention_heads)
     if config.model_type not in DENSE or not all(sizes) or not all(layer.kv_heads for layer in config.layers):
-        name = config.model_type or "the model"
-        raise InputError(f"--gpu: {name} is not estimated, only dense models ({', '.join(DENSE)}); {instead}")
+        kind = config.model_type or "the model"
+        raise InputError(f"--gpu: {kind} is not estimated, only dense models ({', '.join(DENSE)}); {instead}")
     if config.quantized or deployment.dtype in ("float", "float32"):
         raise InputError(f"--gpu: weights in other formats than 16 bits are not estimated; {instead}")
     for flag in UNMODELLED:
@@ -45,7 +48,7 @@ def roofline(config: ModelConfig | None, gpu: Gpu, deployment: Deployment) -> Ti
     query_size = sum(config.attention_heads * layer.width // layer.kv_heads for layer in config.layers)
     return TimingProfile(
         "roofline",
-        deployment.model or config.model_type,
+        name or config.model_type,
         f"{gpus} x {gpu.name}" if gpus > 1 else gpu.name,
         Coefficients(
             # All weights are read once.

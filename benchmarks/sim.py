@@ -5,7 +5,9 @@
 1. 2,000 requests given as 32-bit token ids in memory (470,000 blocks of 16; 20,000 are usable), prefix tree included:
    against the exact core, vLLM's own KVCacheManager with its hashing (where vLLM, or its CPU build, can be imported)
    and kvlint's simulator.
-2. A file of `hash_ids` (Mooncake, conversation) at 11 capacities, as a whole process, against kvcache-simulator.
+2. A file of `hash_ids` (Mooncake, conversation) at 11 capacities, as a whole process: the fast core alone and the
+   command `pkv-sim --sweep`, which also tells why tokens missed, what generated text matters and which size is enough,
+   against kvcache-simulator.
 3. The coding-agent trace (48,658 requests, 93.8 million blocks) at 5 capacities, as a whole process, with its memory.
 4. What a request costs by the length of its context.
 
@@ -180,12 +182,17 @@ def kvlint_side(prompts: Tokens, peers: Path) -> Side:
 
 def block_ids(runs: int, peers: Path | None) -> None:
     print(f"Mooncake conversation, a whole process at {len(CAPACITIES)} capacities; medians of {runs}")
-    sides: dict[str, Side] = {"fast core": partial(process, own_command("sweep"))}
+    trace = TRACES / "mooncake_conversation_trace.jsonl"
+    blocks = ",".join(str(usable + 1) for usable in CAPACITIES)
+    whole = [sys.executable, "-m", "pkv_sim.cli", str(trace), "--sweep", blocks, "--format", "json"]
+    sides: dict[str, Side] = {
+        "fast core": partial(process, own_command("sweep")),
+        "pkv-sim --sweep": partial(process, whole),
+    }
     if peers is not None:
         sides["kvcache-simulator"] = None
         if (peers / "kvcache_sim").is_dir():
             budgets = ",".join(str(1 << power) for power in range(len(CAPACITIES)))
-            trace = TRACES / "mooncake_conversation_trace.jsonl"
             options = f"--model glm-5.2 --block-size 512 --policies lru --budgets-gib {budgets} --format json"
             command = [sys.executable, "-m", "kvcache_sim", "sweep", "--trace", str(trace), *options.split()]
             sides["kvcache-simulator"] = partial(process, command, PYTHONPATH=str(peers))

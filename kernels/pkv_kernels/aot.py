@@ -1,8 +1,8 @@
 """Compiles every kernel for GPUs that are not here, as its launcher would: `python -m pkv_kernels.aot`.
 
-The launchers run on tensors without storage, and what they would launch is compiled instead, specialised as Triton's JIT
-would. So tiles and arguments are listed nowhere else, and a launcher that read the values of a tensor would fail here.
-This shows that kernels compile and assemble, that they keep within shared memory and registers, and that they have the
+The launchers run on tensors without storage, and what they would launch is compiled, specialised as Triton's JIT would.
+So tiles and arguments are listed nowhere else, and a launcher that read the values of a tensor would fail here. This
+shows that kernels compile and assemble, that they keep within shared memory and registers, and that they have the
 tensor-core instructions they should have. It shows neither results nor speed.
 """
 
@@ -120,13 +120,13 @@ def compile_launch(launch: Launch, arch: int) -> Compiled:
 def attention_launches(dtype: torch.dtype, head_size: int, block_size: int) -> Iterator[tuple[str, Launch]]:
     """All attention kernels of a dtype and head size: for prompts, and decoding with short and long block tables."""
     seqs, kv_heads = 8, 4
-    caches = torch.empty(1024, 2, block_size, kv_heads, head_size, dtype=dtype, device="meta").unbind(1)
+    cache = torch.empty(1024, block_size, kv_heads, head_size, dtype=dtype, device="meta")
     int32 = torch.empty(seqs + 1, dtype=torch.int32, device="meta")
     for name, query_len, keys in (("prompt", 512, 8192), ("decode", 1, 512), ("split decode", 1, 8192)):
         query = torch.empty(seqs * query_len, kv_heads * GROUP, head_size, dtype=dtype, device="meta")
         tables = int32.new_empty(seqs, keys // block_size)
         with recorded_launches() as launches:
-            paged_attention(torch.empty_like(query), query, *caches, tables, int32, int32[1:], 0.125, query_len)
+            paged_attention(torch.empty_like(query), query, cache, cache, tables, int32, int32[1:], 0.125, query_len)
         yield from zip((name, "join"), launches, strict=False)
 
 
@@ -136,9 +136,10 @@ def other_launches(dtype: torch.dtype) -> list[Launch]:
     def empty(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device="meta")
 
-    query, key, integers = empty(8, 32, 128), empty(8, 8, 128), empty(8, dtype=torch.int64)
+    query, key, cache = empty(8, 32, 128), empty(8, 8, 128), empty(1024, 16, 8, 128)
+    integers = empty(8, dtype=torch.int64)
     with recorded_launches() as launches:
-        write_kv(key, key, *empty(2, 1024, 16, 8, 128), integers)
+        write_kv(key, key, cache, cache, integers)
         rms_norm(query, empty(128), 1e-6)
         add_rms_norm(empty(8, 4096), empty(8, 4096), empty(4096), 1e-6)
         rotary_embedding(query, key, empty(8192, 128, dtype=torch.float32), integers)

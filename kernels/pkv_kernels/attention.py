@@ -98,7 +98,7 @@ def paged_attention(
     key_cache, value_cache [num_blocks, block_size, kv_heads, head_size], contiguous in head_size, with equal strides;
     block_size a power of two; heads a multiple of kv_heads.
     block_tables [seqs, max_blocks] int32: the blocks of each sequence in order; what follows the last is not read.
-    query_start_locs [seqs + 1] int32: sequence s has the query tokens query_start_locs[s] .. query_start_locs[s + 1] - 1.
+    query_start_locs [seqs + 1] int32: where the query tokens of each sequence start in query, and their number.
     seq_lens [seqs] int32: keys of each sequence, up to that of its last query token. Sequences without query tokens are
     passed over, and query tokens of sequences without keys get zeros: both may pad the batch of a CUDA graph.
     scale: what scores are multiplied by, usually head_size ** -0.5.

@@ -1,8 +1,8 @@
 """Greedy and seeded random sampling of a batch, in one pass over its logits.
 
-A draw from softmax(logits / temperature) is the argmax of logits / temperature + Gumbel noise. So one reduction does for
-both kinds of rows, probabilities are never made, and logits of -inf stay out. What asks for a kernel is the noise: each
-row has a seed of its own, so that a request gets the same tokens whatever shares its batch, and torch would need a
+A draw from softmax(logits / temperature) is the argmax of logits / temperature + Gumbel noise. So one reduction does
+for both kinds of rows, probabilities are never made, and logits of -inf stay out. What asks for a kernel is the noise:
+each row has a seed of its own, so that a request gets the same tokens whatever shares its batch, and torch would need a
 generator and a launch per row. Top-k and top-p need sorted logits, which is torch.sort's work: set the rest to -inf.
 """
 

@@ -67,7 +67,7 @@ def plot(curve: CapacityCurve, current: int | None) -> Iterator[str]:
     top = max(rate for _, rate in points)
     heights = [rate / top for rate in interpolated(points, COLUMNS)]
     for row, shown in enumerate(area(heights, ROWS)):
-        label = percent(top) if row == 0 else ""
+        label = percent(top * (ROWS - row) / ROWS) if row in (0, ROWS // 2) else ""
         yield f"{label:>8} ┤{click.style(shown, fg='green')}".rstrip()
     ticks = ["─"] * COLUMNS
     first, last = points[0][0], points[-1][0]

@@ -27,6 +27,8 @@ last user message, to be kept there in later turns.
 ## Fix safety
 
 Safe where only logs need the identifier. Where a tool call has to carry it, let the code that runs the tool add it.
+
+`--unsafe-fixes` moves whole lines of the system message into the user's messages, each of which keeps what it got.
 """
 
 from __future__ import annotations

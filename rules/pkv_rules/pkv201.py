@@ -23,6 +23,8 @@ Sort them by name before each request. Sets, hash maps and parallel discovery gi
 ## Fix safety
 
 Safe: the set is the same. A model may prefer tools that come first, so answers can change slightly once.
+
+`--fix` sorts by name what comes in several orders.
 """
 
 from __future__ import annotations

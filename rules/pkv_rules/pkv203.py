@@ -27,6 +27,9 @@ the prompt, or refuse the call when it comes.
 ## Fix safety
 
 The model sees tools that it may not use yet; say so in their descriptions, or in the last message.
+
+`--unsafe-fixes` offers all tools of a conversation in each of its requests. Those that offered none get
+`"tool_choice": "none"`.
 """
 
 from __future__ import annotations

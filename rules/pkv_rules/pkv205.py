@@ -25,6 +25,8 @@ Build definitions once and keep them, or serialise them with sorted keys and sor
 ## Fix safety
 
 Safe: JSON objects have no order, and `required` is a set.
+
+`--fix` sorts both in schemas that are written in several ways; never `enum`, nor what `default` and the like hold.
 """
 
 from __future__ import annotations

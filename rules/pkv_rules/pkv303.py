@@ -24,6 +24,8 @@ Keep the string that the model (or the tool) gave, byte for byte.
 ## Fix safety
 
 Safe: the values are the same.
+
+`--fix` writes arguments and results that are JSON as they were when they first came in the session.
 """
 
 from __future__ import annotations

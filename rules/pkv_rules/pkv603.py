@@ -21,6 +21,8 @@ turn to turn then changes the history.
 ## Fix safety
 
 Safe for these engines; keep it if the same client also talks to a service that reads it.
+
+`--fix` takes the markers out where that changes no prompt.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What a server really reuses, held against what was predicted. Imports no torch."""

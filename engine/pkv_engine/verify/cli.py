@@ -1,0 +1,209 @@
+"""`pkv-verify`: send a traffic to a server and hold what it reuses against the prediction."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pkv_lint.command_line import complain, run, write
+from pkv_lint.options import ServingOptions, server_options, stated
+from pkv_lint.prompt.errors import InputError
+
+if TYPE_CHECKING:
+    from pkv_engine.verify.report import Report
+    from pkv_engine.verify.verification import Verifying
+    from pkv_lint.prompt.renderer import Renderer
+
+PROGRAM = "pkv-verify"
+EPILOG = (
+    "Exit status: 0 all requests that could be compared were served as predicted, 1 some were not, 2 nothing could be "
+    "compared, bad usage or input."
+)
+TINY = "tiny"
+"""The built-in model of the engine, which has the built-in layout."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    return run(command, PROGRAM, argv)
+
+
+@click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("file", metavar="TRAFFIC")
+@click.option(
+    "--base-url", metavar="URL", callback=stated, help="The server. Without it the bundled engine is started."
+)
+@server_options
+@click.option("--num-gpu-blocks", type=click.IntRange(2, 1 << 40), metavar="N", help="Blocks of the server's cache.")
+@click.option("--reset-cache", is_flag=True, help="Empty the server's cache first.")
+@click.option("--concurrency", type=click.IntRange(1, 1024), default=1, show_default=True, help="Requests at a time.")
+@click.option("--recorded-times", is_flag=True, help="Send each request at its recorded time.")
+@click.option("--step-log", metavar="FILE", help="Where the engine at URL writes its steps (pkv-engine --step-log).")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1, 1 << 20),
+    default=1,
+    show_default=True,
+    help="Tokens to generate for each request.",
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Send the first N requests only.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For one request in all.",
+)
+@click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key of the server.")
+@click.option("--compare", metavar="TRAFFIC", help="Replay this one too, on an empty cache, and show what changes.")
+@click.option("--per-request", is_flag=True, help="Show every request.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Output format.",
+)
+@click.version_option(package_name="pkv-lint", prog_name=PROGRAM)
+def command(
+    file: str,
+    base_url: str | None,
+    server: ServingOptions,
+    num_gpu_blocks: int | None,
+    reset_cache: bool,
+    concurrency: int,
+    recorded_times: bool,
+    step_log: str | None,
+    max_tokens: int,
+    limit: int | None,
+    timeout: float,
+    api_key_env: str | None,
+    compare: str | None,
+    per_request: bool,
+    format_: str,
+) -> int:
+    """Send a traffic to a server, and hold what it reports as cached against what pkv-sim predicts for it.
+
+    TRAFFIC is a file of requests or of token ids; `-` reads standard input. The server is the one at URL and no other;
+    without one the bundled engine is started on this machine and stopped again.
+    """
+    import asyncio
+
+    from pkv_engine.verify.asking import Asking
+    from pkv_engine.verify.replay import Pace
+    from pkv_engine.verify.verification import Verifying
+    from pkv_sim.progress import on_terminal
+
+    if recorded_times and concurrency > 1:
+        raise click.UsageError("--recorded-times and --concurrency exclude each other")
+    choice = Verifying(
+        pace=Pace(concurrency, recorded_times),
+        asking=Asking(max_tokens=max_tokens, timeout=timeout),
+        reset_cache=reset_cache,
+        block_size=server.block_size,
+        num_gpu_blocks=num_gpu_blocks,
+        step_log=Path(step_log) if step_log is not None else None,
+        zone=server.zone,
+        limit=limit,
+        progress=on_terminal,
+    )
+    files = [file, *([compare] if compare else [])]
+    reports = asyncio.run(_verify(files, base_url, _api_key(api_key_env), server, choice))
+    _write(reports, format_, per_request=per_request)
+    for report in reports:
+        for error in report.unusable:
+            complain(PROGRAM, error)
+    return max(report.exit_status for report in reports)
+
+
+def _api_key(name: str | None) -> str | None:
+    if name is None:
+        return None
+    key = os.environ.get(name, "").strip()
+    if not key or not key.isascii() or not key.isprintable():
+        raise InputError(f"--api-key-env: the environment variable {name} holds no key")
+    return key
+
+
+async def _verify(
+    files: Sequence[str], base_url: str | None, api_key: str | None, options: ServingOptions, choice: Verifying
+) -> list[Report]:
+    from pkv_engine.verify.asking import connect
+    from pkv_engine.verify.target import Target, bundled_engine
+    from pkv_engine.verify.verification import find_server, verify
+
+    bundled = (
+        nullcontext(Target(_checked(base_url))) if base_url else bundled_engine(_engine_arguments(options, choice))
+    )
+    async with bundled as target, connect(target.url, api_key=api_key, timeout=choice.asking.timeout) as client:
+        server = await find_server(client)
+        exact, renderer = _renderer(options, bundled=base_url is None)
+        choice = replace(
+            choice,
+            exact_prompts=exact,
+            fresh=target.fresh,
+            step_log=choice.step_log or target.step_log,
+        )
+        reports = []
+        for file in files:
+            reports.append(await verify(file, client, server, renderer, choice))
+            choice = replace(choice, reset_cache=True)
+        return reports
+
+
+def _checked(url: str) -> str:
+    import httpx
+
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise InputError(f"--base-url: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.host:
+        raise InputError(f"--base-url needs a URL such as http://127.0.0.1:8000, not {url!r}")
+    return url
+
+
+def _renderer(options: ServingOptions, *, bundled: bool) -> tuple[bool, Renderer]:
+    """Whether prompts are rendered as on the server, and how."""
+    if options.model == TINY or (bundled and options.model is None):
+        renderer = replace(options, model=None).renderer(PROGRAM)
+        return True, renderer
+    renderer = options.renderer(PROGRAM)
+    return not renderer.approximate, renderer
+
+
+def _engine_arguments(options: ServingOptions, choice: Verifying) -> list[str]:
+    given = {
+        "--model": options.model or TINY,
+        "--tokenizer": options.tokenizer,
+        "--chat-template": options.chat_template,
+        "--block-size": options.block_size,
+        "--num-gpu-blocks": choice.num_gpu_blocks,
+    }
+    arguments = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    return [*arguments, "--offline"] if options.offline else arguments
+
+
+def _write(reports: Sequence[Report], format_: str, *, per_request: bool) -> None:
+    from pkv_engine.verify.outputs import json, text
+
+    if format_ == "json":
+        documents = [json.document(report) for report in reports]
+        write(json.dumps(documents[0] | ({"compare": documents[1]} if len(documents) > 1 else {})))
+    elif len(reports) > 1:
+        write(text.comparison(*reports))
+    else:
+        write(text.lines(reports[0], per_request=per_request))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

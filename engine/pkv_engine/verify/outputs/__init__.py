@@ -1,0 +1,1 @@
+"""Reports of a verification, for terminals, programs and browsers."""

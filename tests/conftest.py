@@ -12,6 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
+# Kernels run in Triton's interpreter here. It decides when it is imported, and transformers imports it.
+os.environ["TRITON_INTERPRET"] = "1"
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:

@@ -18,8 +18,8 @@ from pkv_engine.record.recorder import Recorder, Watch
 
 # RFC 9110, 7.6.1: these are between two hops. A length stays right, as bytes stay equal.
 HOP_BY_HOP = frozenset(
-    (b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection")
-    + (b"te", b"trailer", b"transfer-encoding", b"upgrade")
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
+    b"upgrade".split()
 )
 GONE = Response(status_code=499)
 """What nobody receives."""

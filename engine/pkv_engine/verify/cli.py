@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pkv_lint.command_line import complain, run, write
-from pkv_lint.options import ServingOptions, server_options, stated
+from pkv_lint.options import ServerOptions, server_options, stated
 from pkv_lint.prompt.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def command(
     file: str,
     base_url: str | None,
-    server: ServingOptions,
+    server: ServerOptions,
     num_gpu_blocks: int | None,
     reset_cache: bool,
     concurrency: int,
@@ -135,7 +135,7 @@ def _api_key(name: str | None) -> str | None:
 
 
 async def _verify(
-    files: Sequence[str], base_url: str | None, api_key: str | None, options: ServingOptions, choice: Verifying
+    files: Sequence[str], base_url: str | None, api_key: str | None, options: ServerOptions, choice: Verifying
 ) -> list[Report]:
     from pkv_engine.verify.asking import connect
     from pkv_engine.verify.target import Target, bundled_engine
@@ -172,7 +172,7 @@ def _checked(url: str) -> str:
     return url
 
 
-def _renderer(options: ServingOptions, *, bundled: bool) -> tuple[bool, Renderer]:
+def _renderer(options: ServerOptions, *, bundled: bool) -> tuple[bool, Renderer]:
     """Whether prompts are rendered as on the server, and how."""
     if options.model == TINY or (bundled and options.model is None):
         renderer = replace(options, model=None).renderer(PROGRAM)
@@ -181,7 +181,7 @@ def _renderer(options: ServingOptions, *, bundled: bool) -> tuple[bool, Renderer
     return not renderer.approximate, renderer
 
 
-def _engine_arguments(options: ServingOptions, choice: Verifying) -> list[str]:
+def _engine_arguments(options: ServerOptions, choice: Verifying) -> list[str]:
     given = {
         "--model": options.model or TINY,
         "--tokenizer": options.tokenizer,

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pkv_lint.capturing import capture as capture
     from pkv_lint.linting import lint as lint
 
-__all__ = ["lint"]
+__all__ = ["capture", "lint"]
+
+_MODULES = {"capture": "pkv_lint.capturing", "lint": "pkv_lint.linting"}
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use: the command line imports this package before it knows what it needs.
-    if name == "lint":
-        from pkv_lint.linting import lint
+    if name in _MODULES:
+        from importlib import import_module
 
-        return lint
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from pkv_lint.prompt.traffic import Api
 
@@ -13,16 +13,6 @@ PATHS: dict[Api, str] = {
     "responses": "/v1/responses",
 }
 _LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-
-
-def api_of(path: str) -> Api | None:
-    """The API that a URL's path belongs to; servers may stand below a prefix."""
-    path = path.rstrip("/")
-    for api in get_args(Api):
-        if path.endswith(PATHS[api].removeprefix("/v1")):
-            # "/chat/completions" ends with "/completions", and stands in front of it.
-            return api  # type: ignore[no-any-return]
-    return None
 
 
 def streaming(api: Api, body: dict[str, Any], max_tokens: int, *, return_token_ids: bool) -> dict[str, Any]:

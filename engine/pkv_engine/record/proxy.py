@@ -13,8 +13,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from pkv_engine.protocol.endpoints import api_of
 from pkv_engine.record.recorder import Recorder, Watch
+from pkv_lint.prompt.traffic import api_at
 
 # RFC 9110, 7.6.1: these are between two hops. A length stays right, as bytes stay equal.
 HOP_BY_HOP = frozenset(
@@ -48,7 +48,7 @@ def proxy(upstream: str, recorder: Recorder, *, session_header: str | None = Non
             body = await request.body()
         except ClientDisconnect:
             return GONE
-        api = api_of(request.url.path) if request.method == "POST" else None
+        api = api_at(request.url.path) if request.method == "POST" else None
         session = request.headers.get(session_header) if session_header else None
         watch = Watch(api, body, session) if api is not None else None
         try:

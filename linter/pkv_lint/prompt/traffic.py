@@ -148,9 +148,15 @@ def _api(value: dict[str, Any]) -> Api | None:
     """The endpoint that `url` (Batch) or `path` names. Only a Batch file promises that it is one."""
     name = "url" if "url" in value else "path"
     given = value.get(name)
-    found = _ENDPOINT.search(given) if isinstance(given, str) else None
-    if found is None and "custom_id" in value and given is not None:
+    api = api_at(given) if isinstance(given, str) else None
+    if api is None and "custom_id" in value and given is not None:
         raise InputError("is not an endpoint that takes a prompt", path=name)
+    return api
+
+
+def api_at(path: str) -> Api | None:
+    """The API of the endpoint that a URL or its path ends with; None for one that takes no prompt."""
+    found = _ENDPOINT.search(path)
     return _APIS[found[1]] if found else None
 
 

@@ -103,7 +103,7 @@ class Facts:
     @cached_property
     def patterns(self) -> list[Pattern]:
         """Volatile-looking text in front of cacheable text, in requests that nothing could be compared with."""
-        return suspects(self.replayed, self.block_size)
+        return suspects(self.replayed, self.block_size, self._renderer)
 
     @cached_property
     def short_prefixes(self) -> list[Replayed]:

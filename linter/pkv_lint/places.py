@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pkv_lint.changes import reached
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.renderer import Renderer
-from pkv_lint.prompt.source import Position, format_path, parse_path
+from pkv_lint.prompt.source import Position
 from pkv_lint.prompt.traffic import TrafficLine
 from pkv_lint.turns import Turn
+
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +21,18 @@ class Place:
     line: int
     column: int
     path: str | None
-    span: tuple[int, int] | None
+    span: Span | None
 
 
-def place_of(turn: Turn, path: str | None, span: tuple[int, int] | None, renderer: Renderer | None) -> Place:
+def place_of(turn: Turn, path: str | None, span: Span | None, renderer: Renderer | None) -> Place:
     """The place of a path (and span) of a request's chat form; without a renderer, of its body as it was sent.
 
     Falls back to the start of the request where the value itself is not in the file (it was taken away, or made by a
     conversion).
     """
     line = turn.line
-    if renderer is not None and path is not None and turn.chat is not line.request and line.request is not None:
-        path, span = sent_path(turn, path, span, renderer)
+    if renderer is not None and path is not None:
+        path, span = sent_place(turn, path, span, renderer)
     position = position_of(line, path, span[0] if span else None)
     return Place(line.file, position.line, position.column, path, span)
 
@@ -47,7 +48,7 @@ def position_of(line: TrafficLine, path: str | None, offset: int | None = None) 
     return Position(line.line, line.column)
 
 
-def region_of(line: TrafficLine, path: str | None, span: tuple[int, int] | None) -> tuple[Position, Position] | None:
+def region_of(line: TrafficLine, path: str | None, span: Span | None) -> tuple[Position, Position] | None:
     """The places in the file of the first character of a span and of the one behind its last; of a whole value, twice
     the place where it begins. None where it is not in the file."""
     if path is None:
@@ -61,28 +62,12 @@ def region_of(line: TrafficLine, path: str | None, span: tuple[int, int] | None)
         return None
 
 
-def sent_path(
-    turn: Turn, path: str, span: tuple[int, int] | None, renderer: Renderer
-) -> tuple[str | None, tuple[int, int] | None]:
-    """The path in a Messages or Responses body that a path of its chat form came from."""
-    from pkv_lint.prompt.traced import origins, trace_value
-
-    assert turn.line.request is not None
-    chat = renderer.chat_body(trace_value(turn.line.request, ""), turn.line.api)
-    value = reached(chat, parse_path(path))
-    inner: list[str | int] = []
-    while isinstance(value, (dict, list)) and value:
-        step, value = next(iter(value.items() if isinstance(value, dict) else enumerate(value)))
-        inner.append(step)
-    if not isinstance(value, str):
+def sent_place(turn: Turn, path: str, span: Span | None, renderer: Renderer) -> tuple[str, Span | None]:
+    """The path (and span) in the body as it was sent of a path in its chat form."""
+    if turn.chat is turn.line.request or turn.line.request is None:
         return path, span
-    for origin in origins(value):
-        if origin.path is not None and (span is None or origin.start <= span[0] < origin.end):
-            if span is None:
-                steps = parse_path(origin.path)
-                # The whole value rather than the first text in it, where it stands in the body as one.
-                whole = len(steps) > len(inner) > 0 and list(steps[-len(inner) :]) == inner
-                return format_path(steps[: -len(inner)]) if whole else origin.path, None
-            start = origin.offset + (span[0] - origin.start if origin.linear else 0)
-            return origin.path, (start, start + min(span[1], origin.end) - span[0])
-    return path, span
+    from pkv_lint.prompt.sent_paths import sent_path
+    from pkv_lint.prompt.traced import trace_value
+
+    chat = renderer.chat_body(trace_value(turn.line.request, ""), turn.line.api)
+    return sent_path(chat, path, span) or (path, span)

@@ -11,6 +11,8 @@ from typing import Any
 from pkv_lint.causes import Replayed
 from pkv_lint.changes import split
 from pkv_lint.patterns import Match, volatile
+from pkv_lint.places import sent_place
+from pkv_lint.prompt.renderer import Renderer
 from pkv_lint.prompt.source import format_path
 from pkv_lint.turns import Turn
 
@@ -47,7 +49,7 @@ def alone(replayed: Sequence[Replayed]) -> list[Turn]:
     return [item.turn for item in replayed if item.reference is None and item.turn.index not in compared]
 
 
-def suspects(replayed: Sequence[Replayed], block_size: int) -> list[Pattern]:
+def suspects(replayed: Sequence[Replayed], block_size: int, renderer: Renderer) -> list[Pattern]:
     """Volatile-looking text in front of at least one block, the same place in several requests once. What stands word
     for word in two of them is constant."""
     found: dict[tuple[str, str, str], list[tuple[Turn, Text, Match]]] = {}
@@ -66,7 +68,7 @@ def suspects(replayed: Sequence[Replayed], block_size: int) -> list[Pattern]:
         for turn, text, match in places:
             if lines[around(text.label + text.text, match)[1]] == 1:
                 start, end = match.start - len(text.label), match.end - len(text.label)
-                behind = tokens_behind(turn, text.path, end - 1)
+                behind = tokens_behind(turn, text.path, end - 1, renderer)
                 if behind >= block_size:
                     moved = Match(match.kind, start, end, match.granularity)
                     requests = tuple(dict.fromkeys(other.index for other, _, _ in places))
@@ -119,25 +121,26 @@ def descriptions(value: object, steps: tuple[str | int, ...]) -> Iterator[tuple[
             yield from descriptions(item, (*steps, index))
 
 
-def tokens_behind(turn: Turn, path: str, offset: int) -> int:
+def tokens_behind(turn: Turn, path: str, offset: int, renderer: Renderer) -> int:
     """Tokens between a character of the body and the last message, as far as the prompt shows both."""
-    start = position_of(turn, path, offset)
+    start = shown_at(turn, *sent_place(turn, path, (offset, offset + 1), renderer))
     if start is None:
         return 0
-    last = f"messages[{len(turn.chat['messages']) - 1}]."
+    last, _ = sent_place(turn, f"messages[{max(0, len(turn.chat['messages']) - 1)}]", None, renderer)
     end = next(
-        (
-            origin.start
-            for origin in turn.prompt.origins
-            if origin.kind == "value" and origin.source.where.startswith(last)
-        ),
+        (origin.start for origin in turn.prompt.origins if origin.kind == "value" and is_in(origin.source.where, last)),
         len(turn.prompt.text or ""),
     )
     return sum(1 for begin, _ in turn.prompt.token_spans if start < begin < end)
 
 
-def position_of(turn: Turn, path: str, offset: int) -> int | None:
-    """The first character of the prompt that shows this character of the body."""
+def is_in(path: str, outer: str) -> bool:
+    return path.startswith(outer) and path[len(outer) :][:1] in ("", ".", "[")
+
+
+def shown_at(turn: Turn, path: str, span: tuple[int, int] | None) -> int | None:
+    """The first character of the prompt that shows the first of a span of the body as it was sent."""
+    offset = span[0] if span else 0
     for origin in turn.prompt.origins:
         if origin.kind == "value" and origin.source.where == path:
             if origin.linear and origin.offset <= offset < origin.offset + origin.end - origin.start:

@@ -135,25 +135,37 @@ class Renderer:
             return Prompt(None, ids, approximate=self.approximate)
         if api == "completions":
             return self._completion(request)
-        body = self._body(request, api)
-        check_model(body, self.deployment)
-        if self._encoder is not None:
-            encoded_ids = forwarded_ids(body)
-            if encoded_ids is None:
-                encoded_ids = self._encoder.encode(body, now).token_ids
-                encoded_ids, _ = within(encoded_ids, limits(body, self.deployment, strict=self.mode != "harmony"))
-            return Prompt(None, encoded_ids, approximate=self.approximate)
-        prepared = ChatRequest.of(body, self.deployment)
-        forwarded = forwarded_ids(body)
-        if forwarded is not None:
-            return Prompt(None, forwarded, approximate=self.approximate)
-        text = self._text(prepared, now)
-        if self.deployment.stated and api != "responses":
-            check_sampling(body)
+        chat = self.chat_body(request, api)
+        try:
+            # What vLLM makes of a Responses body it does not validate as a chat request again.
+            body = chat if api == "responses" else validated(chat)
+            check_model(body, self.deployment)
+            if self._encoder is not None:
+                return self._encoded(body, now)
+            prepared = ChatRequest.of(body, self.deployment)
+            forwarded = forwarded_ids(body)
+            if forwarded is not None:
+                return Prompt(None, forwarded, approximate=self.approximate)
+            text = self._text(prepared, now)
+            if self.deployment.stated and api != "responses":
+                check_sampling(body)
+        except RenderError as error:
+            if chat is request or error.path is None:
+                raise
+            raise self._as_sent(error, request, api) from None
         prompt = self._tokenised(text, prepared.limits, lambda: self._trace(request, api, body, text, now))
         if any(map(has_media, prepared.messages)):
             prompt.approximate = True  # a processor of the model makes more tokens of each image
         return prompt
+
+    def _encoded(self, body: Mapping[str, Any], now: datetime) -> Prompt:
+        assert self._encoder is not None
+        ids = forwarded_ids(body)
+        if ids is None:
+            ids, _ = within(
+                self._encoder.encode(body, now).token_ids, limits(body, self.deployment, strict=self.mode != "harmony")
+            )
+        return Prompt(None, ids, approximate=self.approximate)
 
     def _completion(self, request: Mapping[str, object]) -> Prompt:
         body = completions.to_chat(request)
@@ -168,7 +180,13 @@ class Renderer:
 
     def _tokenised(self, text: str, asked: Limits, trace: Callable[[], Sequence[Origin]]) -> Prompt:
         special = asked.add_special_tokens
-        ids, gone = within(self.tokenizer.encode(text, special), asked, self.tokenizer.added if special else (0, 0))
+        try:
+            ids = self.tokenizer.encode(text, special)
+        except RenderError as error:
+            half = next(at for at, character in enumerate(text) if "\ud800" <= character <= "\udfff")
+            path = next((origin.path for origin in trace() if origin.start <= half < origin.end), None)
+            raise RenderError(error.message, path=path) from None
+        ids, gone = within(ids, asked, self.tokenizer.added if special else (0, 0))
 
         def offsets() -> list[tuple[int, int]]:
             spans = self.tokenizer.offsets(text, special)
@@ -177,10 +195,14 @@ class Renderer:
 
         return Prompt(text, ids, approximate=self.approximate, trace=trace, offsets=offsets)
 
-    def _body(self, request: Mapping[str, object], api: str) -> Mapping[str, Any]:
-        """The chat body, judged. What vLLM makes of a Responses body it does not validate as a chat request again."""
-        chat = self.chat_body(request, api)
-        return chat if api == "responses" else validated(chat)
+    def _as_sent(self, error: RenderError, request: Mapping[str, object], api: str) -> RenderError:
+        """A refusal of the chat form, at the place of the body as it was sent."""
+        from pkv_lint.prompt.sent_paths import sent_path
+        from pkv_lint.prompt.traced import trace_value
+
+        found = sent_path(self.chat_body(trace_value(request, ""), api), error.path or "")
+        path = found[0] if found else None
+        return RenderError(error.message, path=path, status=error.status, from_template=error.from_template)
 
     def _text(self, prepared: ChatRequest, now: datetime, *, traced: bool = False) -> str:
         if self.mode == "hf":

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Required
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 from pkv_lint.prompt.errors import RenderError
@@ -427,8 +428,18 @@ def read_lazy_lists(
 
 
 def refusal(error: ValidationError, body: Mapping[str, Any], place: tuple[str | int, ...]) -> RenderError:
-    """One line for the place that is wrong: the deepest of the complaints, since a union complains once per member."""
-    first = max(error.errors(include_url=False), key=lambda item: len(item["loc"]))
+    """One line for what is wrong. A union complains once per member: what counts is the deepest complaint of a member
+    that has the right `type` or `role`; where none has, these are what is wrong."""
+    items = error.errors(include_url=False)
+    other = {item["loc"][:-1] for item in items if is_wrong_tag(item)}
+    meant = [item for item in items if not any(item["loc"][: len(member)] == member for member in other)]
+    first = max(meant or items, key=lambda item: (len(item["loc"]), is_wrong_tag(item)))
+    message = first["msg"]
+    if is_wrong_tag(first):
+        tags = [
+            item["ctx"]["expected"] for item in items if is_wrong_tag(item) and len(item["loc"]) == len(first["loc"])
+        ]
+        message = f"Input should be one of {', '.join(dict.fromkeys(tags))}"
     steps: list[str | int] = []
     value: Any = body
     location = (*place, *first["loc"])
@@ -438,4 +449,9 @@ def refusal(error: ValidationError, body: Mapping[str, Any], place: tuple[str | 
             continue  # the name of a union member
         value = members.get(step)
         steps.append(step)
-    return RenderError(f"the server refuses this request: {first['msg']}", path=format_path(steps) or None)
+    return RenderError(f"the server refuses this request: {message}", path=format_path(steps) or None)
+
+
+def is_wrong_tag(item: ErrorDetails) -> bool:
+    """Whether a member of a union complains that another one is meant."""
+    return item["type"] == "literal_error" and item["loc"][-1] in ("type", "role")

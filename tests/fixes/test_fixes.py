@@ -107,7 +107,10 @@ class TestCallTexts:
 class TestCacheMarkers:
     def test_they_are_taken_out(self, fix: Fix) -> None:
         parts = [{"type": "text", "text": SYSTEM, **MARK}]
-        body = {"messages": [{"role": "system", "content": parts}, {"role": "user", "content": "hi"}], "tools": TOOLS}
+        body: dict[str, Any] = {
+            "messages": [{"role": "system", "content": parts}, {"role": "user", "content": "hi"}],
+            "tools": TOOLS,
+        }
         marked = {**body, "tools": [{**TOOLS[0], **MARK, "cachePoint": {"type": "default"}}, *TOOLS[1:]]}
         run = fix([marked], "--select", "PKV603")
         assert run.values == [

@@ -14,12 +14,12 @@ TOOL_NAMES = ("list_orders", "cancel_order", "find_order")
 
 def tool(name: str, *, keys: int = 1) -> dict[str, Any]:
     """A tool whose schema has its keys in front (1) or back (-1) order."""
+    properties = {"b": {"enum": ["z", "a"], "type": "string"}, "a": {"type": "number"}}
     schema = {
-        "properties": {"b": {"enum": ["z", "a"], "type": "string"}, "a": {"type": "number"}}.items(),
+        "properties": dict(list(properties.items())[::keys]),
         "required": ["b", "a"][::keys],
         "type": "object",
     }
-    schema["properties"] = dict(list(schema["properties"])[::keys])
     described = {"name": name, "description": f"Does {name}. " * 12, "parameters": dict(list(schema.items())[::keys])}
     return {"type": "function", "function": described}
 
@@ -31,7 +31,8 @@ def conversation(
     turns: int, system: Callable[[int], str] = lambda turn: SYSTEM, **further: Any
 ) -> list[dict[str, Any]]:
     """The requests of a conversation; members of `further` that can be called are given the number of the turn."""
-    bodies, history = [], []
+    bodies: list[dict[str, Any]] = []
+    history: list[dict[str, Any]] = []
     for turn in range(turns):
         history = [*history, {"role": "user", "content": f"Question {turn}, please?"}]
         made = {name: value(turn) if callable(value) else value for name, value in further.items()}

@@ -62,6 +62,7 @@ class Running:
 
     service: Service
     server: DrainingServer
+    thread: threading.Thread
     typist: Typist
     url: str
     client: httpx.Client
@@ -77,8 +78,8 @@ class Running:
             time.sleep(0.005)
 
 
-def loaded_model(typist: Typist | None = None, *, policy: str = "fcfs", max_model_len: int = 2048) -> LoadedModel:
-    renderer = Renderer.load()
+def loaded_model(renderer: Renderer | None = None, *, policy: str = "fcfs", max_model_len: int = 2048) -> LoadedModel:
+    renderer = renderer or Renderer.load()
     tokenizer = renderer.tokenizer
     config = SchedulerConfig(
         num_gpu_blocks=1024,
@@ -90,7 +91,7 @@ def loaded_model(typist: Typist | None = None, *, policy: str = "fcfs", max_mode
     )
     engine = Engine(
         config,
-        typist or Typist(tokenizer.encode(WORDS).tolist()),
+        Typist(tokenizer.encode(WORDS).tolist()),
         vocab_size=tokenizer.backend.get_vocab_size(),
         tokenizer=tokenizer,
     )
@@ -110,7 +111,7 @@ def serving(options: ServingOptions | None = None, **model: object) -> Iterator[
     url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     try:
         with httpx.Client(base_url=url, timeout=30.0, trust_env=False) as client:
-            yield Running(service, server, loaded.engine.runner, url, client)  # type: ignore[arg-type]
+            yield Running(service, server, thread, loaded.engine.runner, url, client)  # type: ignore[arg-type]
     finally:
         server.should_exit = True
         thread.join()

@@ -44,9 +44,8 @@ def command(
     if bool(prompts) == (file is not None) or (raw and not prompts):
         raise click.UsageError("give --prompt (with or without --raw), or --request")
     params = SamplingParams(temperature=temperature, top_p=top_p, stop=stop, max_tokens=max_tokens)
-    bodies = (
-        [_read(file)] if file is not None else [{"messages": [{"role": "user", "content": text}]} for text in prompts]
-    )
+    said = ({"messages": [{"role": "user", "content": text}]} for text in prompts)
+    bodies = [_read(file)] if file is not None else list(said)
     model = load(engine)
     if raw:
         token_ids = [model.tokenizer.encode(text, add_special_tokens=True) for text in prompts]

@@ -8,13 +8,30 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from pkv_engine.generation import SamplingParams
 from pkv_engine.server.errors import ApiError
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Messages = Annotated[
+    list[dict[str, Any]],
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["role", "content"],
+                "properties": {
+                    "role": {"enum": ["system", "user", "assistant"]},
+                    "content": {"type": "string"},
+                },
+            },
+        }
+    ),
+]
+"""Described by their usual form; the renderer takes what vLLM takes."""
 
 MAX_LOGPROBS = 20
 """Alternatives per token (vLLM: `--max-logprobs`)."""
@@ -133,7 +150,7 @@ class GenerationBody(BaseModel):
 class ChatBody(GenerationBody):
     """A body of `/v1/chat/completions`."""
 
-    messages: list[dict[str, Any]]
+    messages: Messages
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
 
-from pkv_engine.server.bodies import TokenId
+from pkv_engine.server.bodies import Messages, TokenId
 from pkv_engine.server.errors import ERRORS, ApiError
 from pkv_engine.server.service import Service
 
@@ -23,7 +23,7 @@ class TokenizeBody(BaseModel):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
+    messages: Messages | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = False
 

@@ -117,7 +117,7 @@ def serving(options: ServingOptions | None = None, **model: object) -> Iterator[
         thread.join()
 
 
-@pytest.fixture(name="serving")
+@pytest.fixture(name="serving", scope="session")
 def serving_fixture() -> Callable[..., object]:
     return serving
 

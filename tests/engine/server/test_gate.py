@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -142,10 +143,6 @@ def connected(url: str) -> socket.socket:
 
 
 def request(body: dict) -> bytes:
-    import json
-
     content = json.dumps(body).encode()
-    head = (
-        f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-    )
-    return head.encode() + content
+    lines = (f"POST {CHAT} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(content)}")
+    return "\r\n".join([*lines, "", ""]).encode() + content

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pkv_lint.capturing import capture as capture
     from pkv_lint.linting import lint as lint
+    from pkv_lint.testing import assert_prefix_stable as assert_prefix_stable
 
-__all__ = ["capture", "lint"]
+__all__ = ["assert_prefix_stable", "capture", "lint"]
 
-_MODULES = {"capture": "pkv_lint.capturing", "lint": "pkv_lint.linting"}
+_MODULES = {
+    "assert_prefix_stable": "pkv_lint.testing",
+    "capture": "pkv_lint.capturing",
+    "lint": "pkv_lint.linting",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -126,10 +126,22 @@ def lint(
     `renderer` is `Renderer.load(model=…)`; without one the built-in layout is used and figures are approximate. Returns
     what the command line prints, requests that the server would refuse included.
     """
+    report = report_of(requests, renderer or Renderer.load(), block_size=block_size, name=name)
+    return [*report.unusable, *report.findings]
+
+
+def report_of(
+    requests: Iterable[Mapping[str, Any]],
+    renderer: Renderer,
+    *,
+    block_size: int,
+    rules: Sequence[Rule] | None = None,
+    name: str = "requests",
+) -> Report:
+    """The report on requests from Python; see `lint`."""
     text = "\n".join(json.dumps(request, ensure_ascii=False) for request in requests)
     lines = read_requests(io.BytesIO(text.encode("utf-8", "surrogatepass")), name=name)
-    report = lint_traffic(lines, renderer or Renderer.load(), block_size=block_size)
-    return [*report.unusable, *report.findings]
+    return lint_traffic(lines, renderer, block_size=block_size, rules=rules)
 
 
 def together(refused: Iterable[Finding]) -> list[Finding]:

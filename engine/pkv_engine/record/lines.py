@@ -68,5 +68,5 @@ def rounded(seconds: float | None) -> float | None:
 
 
 def written(line: dict[str, Any]) -> bytes:
-    """A line of a file, end of line included."""
-    return json.dumps(line, ensure_ascii=False).encode("utf-8", errors="backslashreplace") + b"\n"
+    """A line of a file, end of line included. It is ASCII, so that nothing in it passes for the end of a line."""
+    return json.dumps(line).encode("ascii") + b"\n"

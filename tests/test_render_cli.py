@@ -177,7 +177,7 @@ class TestTraffic:
         ids, refused, invalid, given = run.values
         assert ids == Renderer.load().render(REQUEST).token_ids.tolist()
         assert given == [5, 6, 7]
-        assert list(refused) == ["error"] and refused["error"].startswith("messages: ")
+        assert list(refused) == ["error"] and "several.jsonl:2:14: messages: " in refused["error"]
         assert list(invalid) == ["error"] and ":3:" in invalid["error"]
         assert "2 of 4 requests" in run.err and run.err.count("\n") == 1
 

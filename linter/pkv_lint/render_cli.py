@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
 
@@ -15,6 +16,7 @@ from pkv_lint.options import ServerOptions, server_options
 from pkv_lint.prompt.errors import InputError, RenderError
 from pkv_lint.prompt.prompt import Prompt
 from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.prompt.streams import name_of
 from pkv_lint.prompt.traffic import TrafficLine, read_requests
 
 PROGRAM = "pkv-render"
@@ -44,34 +46,44 @@ def command(file: str, show: str, number: int | None, server: ServerOptions) -> 
     One request (or the one that --request picks) is shown for reading. A traffic of several gives one line of JSON per
     request, `{"error": ...}` for those that the server would refuse.
     """
-    zone, renderer = server.zone, server.renderer(PROGRAM)
-    size = server.block_tokens(renderer)
-    requests = read_requests(file, zone=zone)
+    shown = Shown(show, server.renderer_of_lines(PROGRAM), server.block_tokens)
+    requests = read_requests(file, zone=server.zone)
     if number is not None:
         picked = next(islice(requests, number, None), None)
         if picked is None:
             raise InputError(f"holds no request {number} (the first is 0)", file=file)
-        return show_one(picked, renderer, show, size)
+        return show_one(picked, shown)
     first = list(islice(requests, 2))
     if len(first) == 1:
-        return show_one(first[0], renderer, show, size)
-    return show_all(chain(first, requests), renderer, show, size)
+        return show_one(first[0], shown)
+    return show_all(chain(first, requests), shown, name_of(file))
 
 
-def show_one(item: TrafficLine | InputError, renderer: Renderer, show: str, size: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What of a request is shown (`what`: text, ids, blocks or origins), what renders it, and the tokens of a block."""
+
+    what: str
+    renderer_of: Callable[[TrafficLine | None], Renderer]
+    block_tokens: Callable[[Renderer], int]
+
+
+def show_one(item: TrafficLine | InputError, shown: Shown) -> int:
     """Show one request for reading."""
     from pkv_lint.outputs import prompt as output
 
     if isinstance(item, InputError):
         raise item
+    renderer = shown.renderer_of(item)
+    size = shown.block_tokens(renderer)
     try:
         prompt = prompt_of(item, renderer)
-        if show == "text":
+        if shown.what == "text":
             output.text_of(prompt)
             show_text(prompt)
-        elif show == "ids":
+        elif shown.what == "ids":
             write([json.dumps(prompt.token_ids.tolist())])
-        elif show == "blocks":
+        elif shown.what == "blocks":
             write(list(output.block_lines(prompt, size, item.request)))
         else:
             write(list(output.section_lines(prompt, item.request)))
@@ -98,8 +110,8 @@ def show_text(prompt: Prompt) -> None:
         write(output.text_of(prompt))
 
 
-def show_all(items: Iterable[TrafficLine | InputError], renderer: Renderer, show: str, size: int) -> int:
-    """One line of JSON per request."""
+def show_all(items: Iterable[TrafficLine | InputError], shown: Shown, name: str) -> int:
+    """One line of JSON per request of the file called `name`."""
     from pkv_lint.outputs import prompt as output
 
     failed = count = 0
@@ -108,18 +120,21 @@ def show_all(items: Iterable[TrafficLine | InputError], renderer: Renderer, show
         nonlocal failed, count
         for item in items:
             count += 1
-            try:
-                if isinstance(item, InputError):
-                    raise item
-                value = output.as_json(prompt_of(item, renderer), show, size)
-            except (InputError, RenderError) as error:
+            value, refused = None, item
+            if isinstance(item, TrafficLine):
+                renderer = shown.renderer_of(item)
+                try:
+                    value = output.as_json(prompt_of(item, renderer), shown.what, shown.block_tokens(renderer))
+                except RenderError as error:
+                    refused = located(item, error)
+            if isinstance(refused, InputError):
                 failed += 1
-                value = {"error": str(error)}
+                value = {"error": str(refused)}
             yield json.dumps(value, ensure_ascii=False)
 
     write(lines())
     if failed:
-        complain(PROGRAM, f"{failed:,} of {count:,} requests cannot be rendered")
+        complain(PROGRAM, f"{name}: {failed:,} of {count:,} requests cannot be rendered")
     return USAGE if failed else 0
 
 

@@ -44,17 +44,24 @@ class RenderError(PkvError):
 
     `status` is the HTTP status it would answer with, `path` the place to blame in the request as a JSON path (None when
     the whole request is meant), `from_template` whether the chat template itself refused (or failed on) it rather than
-    the request validation.
+    the request validation, `template_line` where the template does not parse (from 1; None where it does).
     """
 
     def __init__(
-        self, message: str, *, path: str | None = None, status: int = 400, from_template: bool = False
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        status: int = 400,
+        from_template: bool = False,
+        template_line: int | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.path = path
         self.status = status
         self.from_template = from_template
+        self.template_line = template_line
 
     def __str__(self) -> str:
         text = " ".join(self.message.split())

@@ -121,7 +121,9 @@ class Files:
         home = directory or folder
         templates = directory_templates(home) if home else ChatTemplates()
         if chat_template is not None:
-            templates = replace(templates, stated=stated_template(chat_template))
+            stated = stated_template(chat_template)
+            files = {} if stated == chat_template else {stated: chat_template}
+            templates = replace(templates, stated=stated, files={**templates.files, **files})
         return cls(directory, templates, vocabulary, model or tokenizer or chat_template, deployment)
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 from pkv_lint.prompt import anthropic, completions, encoders, responses
 from pkv_lint.prompt.chat_template import ChatTemplate
 from pkv_lint.prompt.deployment import Deployment
-from pkv_lint.prompt.errors import RenderError
+from pkv_lint.prompt.errors import InputError, RenderError
 from pkv_lint.prompt.messages import ContentFormat, conversation
 from pkv_lint.prompt.origin import COMPUTED, Origin, Source
 from pkv_lint.prompt.prompt import Prompt
@@ -122,7 +122,8 @@ class Renderer:
 
         `now` is the naive local time that the template's clock shows (default: the real one); `api` names the endpoint
         (`chat`, `completions`, `messages`, `responses`), by default one but `completions` by the body's shape. Raises
-        RenderError where the server would refuse the request, with the place in the body.
+        RenderError where the server would refuse the request, with the place in the body, and InputError where the file
+        of its template does not parse.
         """
         now = now or datetime.now()
         if not isinstance(request, Mapping):
@@ -239,7 +240,16 @@ class Renderer:
             if not isinstance(otherwise, str):
                 raise RenderError("Can't compile non template nodes", path="chat_template_kwargs.chat_template")
             asked = otherwise
-        return self._compiled(self.templates.choose(asked, tools=prepared.template_kwargs.get("tools") is not None))
+        source = self.templates.choose(asked, tools=prepared.template_kwargs.get("tools") is not None)
+        try:
+            return self._compiled(source)
+        except RenderError as error:
+            file = self.templates.files.get(source)
+            if file is None or error.template_line is None:
+                raise
+            # Not a matter of this request.
+            message = f"the chat template does not parse: {error.message}"
+            raise InputError(message, file=file, line=error.template_line) from None
 
     def _trace(
         self, request: Mapping[str, object], api: str, body: Mapping[str, object], text: str, now: datetime

@@ -32,13 +32,13 @@ class ChatTemplates:
     """The templates a server can choose from.
 
     `stated` is the one of `--chat-template`, `processor` the multimodal processor's, `tokenizer` the tokenizer's: one
-    template, or several by name.
+    template, or several by name. `files` says of templates that are files which.
     """
 
     stated: str | None = None
     processor: str | None = None
     tokenizer: str | Mapping[str, str] | None = None
-    origin: str = field(default="", compare=False)
+    files: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def sources(self) -> list[str]:
@@ -99,17 +99,18 @@ def directory_templates(directory: Path) -> ChatTemplates:
             for entry in given
             if isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get("template"), str)
         }
+    files: dict[str, str] = {}
     file = directory / "chat_template.jinja"
     if file.is_file():
         # A template in a file of its own wins over what tokenizer_config.json says.
-        named = {"default": stated_template(str(file))}
-        for other in sorted((directory / "additional_chat_templates").glob("*.jinja")):
-            named[other.stem] = stated_template(str(other))
+        others = sorted((directory / "additional_chat_templates").glob("*.jinja"))
+        named = {name: stated_template(str(path)) for name, path in [("default", file), *((o.stem, o) for o in others)]}
+        files = {named[path.stem]: str(path) for path in others} | {named["default"]: str(file)}
     processor = read_object(directory / "chat_template.json").get("chat_template")
     return ChatTemplates(
         processor=processor if isinstance(processor, str) else None,
         tokenizer=named["default"] if named.keys() == {"default"} else named or None,
-        origin=str(directory),
+        files=files,
     )
 
 

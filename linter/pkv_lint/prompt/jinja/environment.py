@@ -130,16 +130,17 @@ def rendered(template: jinja2.Template, variables: Mapping[str, Any], operations
 def template_error(error: BaseException) -> RenderError:
     """The message a server gives for a failed render (vLLM's `_template_error_reason`)."""
     seen: set[int] = set()
-    message = None
+    message = line = None
     current: BaseException | None = error
     while message is None and current is not None and id(current) not in seen:
         seen.add(id(current))
         if isinstance(current, jinja2.TemplateError):
             message = str(current)
+            line = current.lineno if isinstance(current, jinja2.TemplateSyntaxError) else None
         current = current.__cause__ or current.__context__
     if message is None:
         message = str(error) or f"the chat template fails with {type(error).__name__}"
     if len(message) > _LONGEST_MESSAGE:
         message = message[:_LONGEST_MESSAGE] + "…"
     message = _HIDDEN_PATH.sub("<path>", _ADDRESS.sub("", message)).strip()
-    return RenderError(message, from_template=True)
+    return RenderError(message, from_template=True, template_line=line)

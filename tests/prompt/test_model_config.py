@@ -48,7 +48,19 @@ def test_a_plain_model() -> None:
         ({"num_attention_heads": 32, "hidden_size": 4096}, 32, 4096),
         ({"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}, 8, 1024),
         ({"model_type": "falcon", "n_head": 71, "hidden_size": 4544, "multi_query": True}, 1, 64),
-        ({"model_type": "falcon", "n_head": 128, "n_head_kv": 8, "hidden_size": 8192, "multi_query": True}, 8, 512),
+        ({"model_type": "falcon", "n_head": 71, "num_kv_heads": 71, "hidden_size": 4544, "multi_query": True}, 1, 64),
+        (
+            {
+                "model_type": "falcon",
+                "n_head": 128,
+                "n_head_kv": 8,
+                "hidden_size": 8192,
+                "multi_query": True,
+                "new_decoder_architecture": True,
+            },
+            8,
+            512,
+        ),
         # One latent vector for all heads, and what keeps more than that or otherwise.
         ({"model_type": "deepseek_v3", "kv_lora_rank": 512, "qk_rope_head_dim": 64}, 0, 576),
         ({"model_type": "deepseek_v32", "kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_attention_heads": 8}, 0, 0),
@@ -57,6 +69,7 @@ def test_a_plain_model() -> None:
         ({"model_type": "dbrx", "n_head": 8, "hidden_size": 64, "attn_config": {"kv_n_heads": 2}}, 0, 0),
         ({"num_attention_heads": 8, "hidden_size": 64, "num_key_value_heads": [1, 2]}, 0, 0),
         ({"num_attention_heads": 8, "head_dim": 192, "v_head_dim": 128}, 0, 0),
+        ({"num_attention_heads": 8, "hidden_size": 64, "kv_channels": 16}, 0, 0),
         ({"num_attention_heads": 8}, 0, 0),
     ],
 )

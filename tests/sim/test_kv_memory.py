@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,14 @@ def test_what_is_over_goes_in_front_of_the_last_stage() -> None:
         (LLAMA_8B, "-pp 33", "32 layers cannot be shared by 33 pipeline stages"),
         (LLAMA_8B, "--kv-cache-dtype nvfp4", "--kv-cache-dtype nvfp4: its size is not modelled"),
         (LLAMA_8B, "--kv-cache-dtype-skip-layers 0 1", "--kv-cache-dtype-skip-layers: its effect"),
-        (LLAMA_8B | {"quantization_config": {"kv_cache_quant_algo": "FP8"}}, "", "say which with --kv-cache-dtype"),
+        *(
+            (LLAMA_8B | {name: scheme}, "", "say which with --kv-cache-dtype")
+            for name, scheme in (
+                ("quantization_config", {"kv_cache_quant_algo": "FP8"}),
+                ("quantization_config", {"quantization": {"kv_cache_quant_algo": "FP8"}}),
+                ("compression_config", {"kv_cache_scheme": {"num_bits": 8}}),
+            )
+        ),
     ],
 )
 def test_what_cannot_be_told_is_refused(raw: dict[str, Any], flags: str, message: str) -> None:
@@ -149,3 +157,36 @@ def test_sizes(text: str, size: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(ValueError):
         read_size(text)
+
+
+@pytest.mark.oracle
+def test_models_as_vllm_reads_them() -> None:
+    """Heads, their sizes and layers of every configuration that transformers knows; layers of pipeline stages."""
+    pytest.importorskip("vllm.config")
+    convertors = importlib.import_module("vllm.transformers_utils.model_arch_config_convertor")
+    text_config = importlib.import_module("vllm.transformers_utils.config").get_hf_text_config
+    stages_of = importlib.import_module("vllm.distributed.utils").get_pp_indices
+    for layers in range(1, 130):
+        for stages in range(1, min(layers, 17) + 1):
+            bounds = [stages_of(layers, stage, stages) for stage in range(stages)]
+            assert layers_by_stage(layers, stages) == [stop - start for start, stop in bounds]
+    known = importlib.import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING
+    compared = 0
+    for name in known:
+        try:
+            given = known[name]()
+            raw = given.to_dict()
+            convertor = convertors.MODEL_ARCH_CONFIG_CONVERTORS.get(name, convertors.ModelArchConfigConvertorBase)
+            read = convertor(given, text_config(given))
+            heads = 0 if read.is_deepseek_mla() else read.get_total_num_kv_heads()
+            wanted = (read.get_num_hidden_layers(), heads, read.get_head_size())
+        except Exception:  # what has no defaults, or is no language model
+            continue
+        config = ModelConfig.from_json(raw)
+        plain = config.layers and not config.unmodelled(Deployment()) and all(layer.width for layer in config.layers)
+        if not plain or not wanted[0] or None in wanted or name == "xlstm":
+            continue  # xlstm has no attention, and vLLM does not run it
+        layer = config.layers[0]
+        assert (len(config.layers), layer.kv_heads, layer.width // (layer.kv_heads or 1)) == wanted, name
+        compared += 1
+    assert compared > 300

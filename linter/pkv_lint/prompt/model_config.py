@@ -47,11 +47,11 @@ _SCALED = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deep
 # Models whose layers vLLM runs as multi-head latent attention. Others with a `kv_lora_rank` keep more, or otherwise.
 _LATENT = frozenset({"deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"})
 _HEADS = ("num_attention_heads", "n_head", "num_heads")
-_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "num_attention_groups")
+# Sizes of values and of keys that differ from the one of a head.
+_OTHER_SIZES = ("v_head_dim", "kv_channels")
 # Members under which models put numbers of heads that are not read here.
 _ODD = ("attn_config", "block_configs")
-# Where compressed-tensors and modelopt name a number format for the cache.
-_SCHEMES = ("kv_cache_scheme", "kv_cache_quant_algo")
 
 # Members of config.json that only models for images, audio or video have.
 _MEDIA_CONFIGS = ("vision_config", "audio_config", "thinker_config", "vision_tower", "mm_vision_tower")
@@ -84,9 +84,9 @@ class ModelConfig:
 
     `max_model_len` is the longest sequence (tokens) that vLLM takes when none is stated. `layers` are those that keep
     something, in order; empty when the file does not tell. `attention_heads` are those of the queries, 0 when it does
-    not tell; `kv_cache_scheme` says that the checkpoint brings a number format of its own for the cache. `hidden_size`,
-    `intermediate_size` and `vocab_size` are those of a dense model's matrices, 0 when it does not tell; `quantized` says
-    that its weights have a format of their own.
+    not tell; `kv_cache_scheme` says that the checkpoint brings a number format of its own for the cache.
+    `hidden_size`, `intermediate_size` and `vocab_size` are those of a dense model's matrices, 0 when it does not tell;
+    `quantized` says that its weights have a format of their own.
     """
 
     model_type: str
@@ -122,7 +122,7 @@ class ModelConfig:
         """The same from the parsed file. Members of wrong types count as missing."""
         text = next((part for name in ("text_config", "llm_config") if isinstance(part := raw.get(name), dict)), raw)
         architectures = raw.get("architectures")
-        quantization = raw.get("quantization_config", text.get("quantization_config"))
+        quantization = _quantization(raw, text)
         dtype = text.get("dtype") or text.get("torch_dtype") or raw.get("dtype") or raw.get("torch_dtype")
         return cls(
             model_type=raw["model_type"] if isinstance(raw.get("model_type"), str) else "",
@@ -132,11 +132,11 @@ class ModelConfig:
             layers=tuple(_layers(text)),
             multimodal=any(name in raw for name in _MEDIA_CONFIGS),
             attention_heads=_number(text, *_HEADS) or 0,
-            kv_cache_scheme=isinstance(quantization, dict) and any(quantization.get(name) for name in _SCHEMES),
+            kv_cache_scheme=_has_kv_cache_scheme(quantization),
             hidden_size=_number(text, "hidden_size") or 0,
             intermediate_size=_number(text, "intermediate_size") or 0,
             vocab_size=_number(text, "vocab_size") or 0,
-            quantized=quantization is not None,
+            quantized=bool(quantization),
         )
 
     def cache_groups(self, deployment: Deployment) -> tuple[CacheGroup, ...]:
@@ -198,6 +198,22 @@ def _overridden(raw: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[st
         old = out.get(name)
         out[name] = _overridden(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return out
+
+
+def _quantization(*parts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How the checkpoint is quantised (llm-compressor, modelopt and others), by the first part that says so."""
+    found = (part.get(name) for part in parts for name in ("quantization_config", "compression_config"))
+    return next((stated for stated in found if isinstance(stated, dict)), {})
+
+
+def _has_kv_cache_scheme(quantization: Mapping[str, Any]) -> bool:
+    """Whether it names a number format for the cache."""
+    inner = quantization.get("quantization")  # modelopt's own file
+    return any(
+        bool(part.get("kv_cache_scheme") or part.get("kv_cache_quant_algo"))
+        for part in (quantization, inner)
+        if isinstance(part, dict)
+    )
 
 
 def _number(text: Mapping[str, Any], *names: str) -> int | None:
@@ -266,10 +282,13 @@ def _kv_shape(text: Mapping[str, Any]) -> tuple[int, int]:
     if size is None and attention_heads:
         size = (_number(text, "hidden_size", "n_embd", "d_model") or 0) // attention_heads
     heads = _number(text, *_KV_HEADS)
-    if heads is None and not any(isinstance(text.get(name), list) for name in _KV_HEADS):
-        # ModelArchConfigConvertorBase.get_total_num_kv_heads; Falcon's new architecture states its heads.
-        heads = 1 if text.get("multi_query") is True else attention_heads
-    if not heads or not size or _number(text, "v_head_dim") not in (None, size) or any(name in text for name in _ODD):
+    # FalconModelArchConfigConvertor.get_total_num_kv_heads: the new architecture states its heads.
+    if text.get("multi_query") is True and not text.get("new_decoder_architecture"):
+        heads = 1
+    elif heads is None and not any(isinstance(text.get(name), list) for name in _KV_HEADS):
+        heads = attention_heads
+    alike = all(_number(text, name) in (None, size) for name in _OTHER_SIZES)
+    if not heads or not size or not alike or any(name in text for name in _ODD):
         return 0, 0
     return heads, size
 

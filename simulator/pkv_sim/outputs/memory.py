@@ -36,8 +36,8 @@ def size_lines(memory: KVMemory, block_size: int, max_model_len: int | None) -> 
         f"{memory.bytes_per_gpu / 2**30:,.2f} GiB of KV cache{gpus}, {memory.bytes_per_token:,} bytes a token: "
         f"{blocks:,} blocks, {blocks * block_size:,} tokens in all"
     )
-    if max_model_len is not None and -(-max_model_len // block_size) > blocks:
-        # kv_cache_planning.py:check_enough_kv_cache_memory
+    if max_model_len is not None and -(-max_model_len // block_size) > blocks - 1:
+        # kv_cache_utils.py:get_kv_cache_configs holds the null block back
         yield f"vLLM would not start: no sequence of {max_model_len:,} tokens fits (say a smaller --max-model-len)"
 
 

@@ -37,7 +37,9 @@ def load_renderer(
     )
     if files.named is None:
         source, small = builtin.load()
-        return Renderer(ChatTemplates(tokenizer=source), small, deployment, layout="builtin", approximate=True)
+        templates = ChatTemplates(tokenizer=source)
+        # Nothing says that the model takes no images, either.
+        return Renderer(templates, small, deployment, layout="builtin", approximate=True, multimodal=True)
     config = files.config
     if config is not None and deployment.stated and deployment.max_model_len is None:
         deployment = replace(deployment, max_model_len=config.max_model_len)

@@ -37,7 +37,8 @@ def decode(data: bytes, file: str | None = None, first_line: int = 1) -> str:
 
     `first_line` is the line of the file that the bytes start on.
     """
-    check_encoding(data, file)
+    if first_line == 1:
+        check_encoding(data, file)
     try:
         return data.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from pkv_lint.prompt.errors import InputError, RenderError
@@ -156,18 +157,37 @@ def hub_directory(model: str, *, offline: bool, revision: str | None) -> Path:
 
 
 def download(model: str, wanted: list[str], revision: str | None) -> Path:
-    """One try with a short limit: huggingface_hub's own retries take over 20 s without a network."""
-    import httpx
+    """What the hub has, where it answers soon: huggingface_hub's own retries take over 20 s without a network."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import ENDPOINT
 
-    try:
-        httpx.head(f"{ENDPOINT}/{model}/resolve/{revision or 'main'}/config.json", timeout=HUB_SECONDS)
-    except (httpx.HTTPError, OSError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"not in the local hub cache, and the hub cannot be reached ({reason})", file=model) from None
+    unreachable = no_answer(f"{ENDPOINT}/{model}/resolve/{revision or 'main'}/config.json")
+    if unreachable is not None:
+        raise InputError(f"not in the local hub cache, and the hub cannot be reached ({unreachable})", file=model)
     try:
         return Path(snapshot_download(model, revision=revision, allow_patterns=wanted, etag_timeout=HUB_SECONDS))
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot be had from the hub: {reason}", file=model) from None
+
+
+def no_answer(url: str) -> str | None:
+    """Why a server gives no answer at all; None where it gives one.
+
+    In a thread, because looking up a name takes as long as it takes: no limit of ours reaches it.
+    """
+    import httpx
+
+    reasons: list[str | None] = []
+
+    def ask() -> None:
+        try:
+            httpx.head(url, timeout=HUB_SECONDS)
+            reasons.append(None)
+        except (httpx.HTTPError, OSError) as error:
+            reasons.append(" ".join(str(error).split()) or type(error).__name__)
+
+    asking = Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(HUB_SECONDS)
+    return reasons[0] if reasons else f"no answer in {HUB_SECONDS:.0f} s"

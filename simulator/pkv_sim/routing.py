@@ -20,8 +20,8 @@ CachedTokens: TypeAlias = Callable[[int], int]
 
 @dataclass(slots=True)
 class Load:
-    """What was sent to a replica: requests that have not ended (`in_flight`), their prompt tokens that were not cached
-    there when they were sent (`backlog`, kept by routers that ask for it), and all prompt tokens so far (`sent`)."""
+    """What was sent to a replica: requests that have not ended (`in_flight`), their prompt tokens that are still to be
+    computed (`backlog`, kept by routers that ask for it), and all prompt tokens so far (`sent`)."""
 
     in_flight: int = 0
     backlog: int = 0
@@ -44,10 +44,13 @@ class Router(ABC):
         load.backlog += self._uncached.get(request.index, 0)
         return replica
 
+    def answered(self, request: TrafficRequest, replica: int) -> None:
+        """The prompt has been computed. Where nobody tells, it counts as computed when the request has `ended`."""
+        self.loads[replica].backlog -= self._uncached.pop(request.index, 0)
+
     def ended(self, request: TrafficRequest, replica: int) -> None:
-        load = self.loads[replica]
-        load.in_flight -= 1
-        load.backlog -= self._uncached.pop(request.index, 0)
+        self.answered(request, replica)
+        self.loads[replica].in_flight -= 1
 
     @abstractmethod
     def _choose(self, request: TrafficRequest, cached_tokens: CachedTokens) -> int: ...
@@ -96,9 +99,9 @@ class Sticky(Router):
 
 
 class PrefixAware(Router):
-    """Where the least would be left to compute: prompt tokens of this request that are not cached there and those of
-    the requests in flight there. Ties go to the least loaded. So a cached prefix is worth the tokens that it saves, and
-    no more: a replica that has it and a longer queue loses."""
+    """Where the least would be left to compute: prompt tokens of this request that are not cached there, and those that
+    requests in flight there still have to compute. Ties go to the least loaded. So a cached prefix is worth the tokens
+    that it saves, and no more: a replica that has it and a longer queue loses."""
 
     def _choose(self, request: TrafficRequest, cached_tokens: CachedTokens) -> int:
         uncached = [request.num_prompt_tokens - cached_tokens(replica) for replica in range(len(self.loads))]

@@ -169,6 +169,7 @@ class SimulatedReplay:
         at = int(request.request_id)
         if request.num_output_tokens == 1:
             self._first_token[at] = now
+            self._router.answered(self._requests[at], replica)
         if not token.finish_reason:
             return False
         self._times[at] = Times(

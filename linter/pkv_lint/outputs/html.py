@@ -91,6 +91,7 @@ class Item:
     number: int
     finding: Finding
     place: str
+    path: str
     message: str
     costs: tuple[str, ...]
     versions: tuple[tuple[str, str, str], ...]
@@ -137,7 +138,8 @@ def lines(reports: Sequence[Report]) -> Iterator[str]:
 
 
 def files_in(report: Report) -> list[str]:
-    return [turn.line.file for turn in report.facts.turns] + [finding.file for finding in report.unusable]
+    names = [turn.line.file for turn in report.facts.turns] + [finding.file for finding in report.unusable]
+    return list(map(visible, names))
 
 
 def requests_of(report: Report, reports: Sequence[Report]) -> Iterator[Request]:
@@ -196,6 +198,7 @@ def item(number: int, report: Report, finding: Finding) -> Item:
         number,
         finding,
         visible(place(finding)),
+        visible(finding.path or ""),
         visible(finding.message),
         tuple(costs(report, finding)),
         tuple(versions(report, finding)),

@@ -1,0 +1,158 @@
+"""The page: complete, self-contained, and nothing of a prompt is markup."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.outputs.traffic import SYSTEM, clocked, report, request
+
+from pkv_lint.linting import Report
+from pkv_lint.outputs import html
+
+EVIL = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>'\"&amp;{{ 7*7 }}\x1b[31m\x00\u202e"
+VOID = {"meta", "input", "rect", "br", "img", "link"}
+
+
+class Page(HTMLParser):
+    """Elements and their classes, text, and that every element is closed in order."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+    def of(self, tag: str, name: str | None = None) -> list[dict[str, str | None]]:
+        """The attributes of all elements of this tag (and class)."""
+        return [
+            own
+            for found, own in self.elements
+            if found == tag and (name is None or name in (own.get("class") or "").split())
+        ]
+
+
+def page(*reports: Report) -> tuple[Page, str]:
+    source = "\n".join(html.lines(reports))
+    return Page(source), source
+
+
+def test_one_request() -> None:
+    found, _ = page(report(clocked(1)))
+    assert "1 finding in a prompt of" in found.text
+    assert len(found.of("article", "warning")) == 1
+    assert not found.of("svg") and not found.of("a")
+    assert len(found.of("mark")) >= 1
+
+
+def test_a_traffic() -> None:
+    whole = report(clocked(1), clocked(2), "not json", clocked(3))
+    found, source = page(whole)
+    assert re.search(r"\d+% of the prompt tokens are reused; \d+% could be", found.text)
+    assert len(found.of("article", "error")) == 2  # a line that is not JSON as well
+    assert len(found.of("a", "row")) == 2 and len(found.of("div", "row")) == 2  # with the head of the table
+    marked = "".join(re.findall(r"<mark>([^<]*)</mark>", source))
+    assert marked == "2026-11-29 14:05:02"
+    assert len(re.findall('<b title="the prefix breaks here"></b>', source)) == 1
+    # Links lead to findings that are there.
+    targets = {f"#{own['id']}" for own in found.of("article")}
+    assert {own["href"] for own in found.of("a")} <= targets
+
+
+def test_strips_account_for_every_token() -> None:
+    whole = report(clocked(1), clocked(2), clocked(3), request(tools=[{"type": "function", "function": {"name": "f"}}]))
+    for replayed in whole.facts.replayed:
+        runs = list(html.strip(replayed, whole.facts.block_size))
+        assert sum(run.tokens for run in runs) == len(replayed.turn.ids)
+        assert sum(run.blocks for run in runs) == -(-len(replayed.turn.ids) // whole.facts.block_size)
+        assert sum(run.tokens for run in runs if run.state == "reused") == replayed.hit
+
+
+def test_the_text_of_the_prompt_is_all_there() -> None:
+    whole = report(clocked(1), clocked(2))
+    (item,) = [html.item(1, whole, finding) for finding in whole.findings]
+    text = "".join(piece.text for part in item.stretches for block in part.blocks for piece in block.pieces)
+    assert text == whole.facts.turns[1].prompt.text
+
+
+def test_it_needs_nothing_else() -> None:
+    found, source = page(report(clocked(1), clocked(2)))
+    assert not found.of("script") and not found.of("link") and not found.of("img")
+    assert "http://" not in source and "https://" not in source and "url(" not in source and "@import" not in source
+    policy = next(own["content"] for own in found.of("meta") if own.get("http-equiv"))
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+    assert "prefers-color-scheme: dark" in source
+
+
+def evil(run: str) -> dict[str, Any]:
+    return {"session_id": EVIL, "request": request(f"{EVIL} {run} {SYSTEM}", **{EVIL: EVIL})}
+
+
+def test_nothing_of_a_request_is_markup() -> None:
+    found, source = page(report(evil("alpha"), evil("beta"), {"messages": EVIL}, name=f"{EVIL}.jsonl"))
+    assert not found.of("script") and not found.of("img")
+    assert not set(source) & {"\x1b", "\x00", "\u202e"}
+    assert "document.title='owned'" in found.text and "{{ 7*7 }}" in found.text and "49" not in found.text
+
+
+def test_long_prompts_are_cut_and_many_requests_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "WHOLE", 20)
+    monkeypatch.setattr(html, "BARS", 3)
+    monkeypatch.setattr(html, "ROWS", 4)
+    whole = report(
+        *(request(f"run {n} " + SYSTEM * 12, user=str(n)) for n in ("alpha", "beta", "gamma", "delta", "pi"))
+    )
+    found, source = page(whole)
+    assert len(found.of("rect")) <= 9 and "1st to 2nd request" in source
+    assert "The 4 requests that lost most" in found.text
+    assert len(found.of("div", "gap")) == 1 and not found.of("details")
+
+
+def test_prompts_without_text() -> None:
+    tokens = [*range(200)]
+    found, _ = page(report({"token_ids": tokens}, {"token_ids": [9, *tokens]}))
+    assert len(found.of("div", "prompt")) == 0
+    assert len(found.of("span", "strip")) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_in_a_browser(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page(report(evil("alpha"), evil("beta")))[1], encoding="utf-8")
+    quiet = ("gpu", "background-networking", "component-update", "sync")
+    done = subprocess.run(
+        [
+            *("chromium", "--headless", "--no-sandbox", "--no-first-run", f"--user-data-dir={tmp_path / 'profile'}"),
+            *(f"--disable-{feature}" for feature in quiet),
+            *("--dump-dom", path.as_uri()),
+        ],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=True,
+    )
+    assert "<title>pkv-lint" in done.stdout and "<article" in done.stdout

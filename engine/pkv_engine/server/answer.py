@@ -49,7 +49,9 @@ async def answer(
     """
     deltas = service.samples(body, samples)
     name = request.headers.get("x-request-id") or body.request_id or uuid.uuid4().hex
-    common = {"id": f"{wording.prefix}-{name}", "created": int(time.time()), "model": service.names[0]}
+    # A client's name may hold what UTF-8 cannot write.
+    response_id = f"{wording.prefix}-{name.encode('ascii', 'backslashreplace').decode()}"
+    common = {"id": response_id, "created": int(time.time()), "model": service.names[0]}
     first = await anext(deltas)
     if body.stream:
         return EventStream(_events(body, wording, samples, common, first, deltas))

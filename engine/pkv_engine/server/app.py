@@ -20,7 +20,7 @@ def create_app(service: Service) -> FastAPI:
         async with service.running():
             yield
 
-    app = FastAPI(title="pkv-engine", lifespan=lifespan)
+    app = FastAPI(title="pkv-engine", lifespan=lifespan, docs_url=None, redoc_url=None)
     errors.install(app)
     app.add_middleware(Gate, service=service)
     for module in (chat, completions, tokenization, operation):

@@ -15,22 +15,10 @@ from pkv_engine.server.errors import ApiError
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-Messages = Annotated[
-    list[dict[str, Any]],
-    WithJsonSchema(
-        {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["role", "content"],
-                "properties": {
-                    "role": {"enum": ["system", "user", "assistant"]},
-                    "content": {"type": "string"},
-                },
-            },
-        }
-    ),
-]
+Stop = Annotated[str, Field(max_length=1000)]
+_MESSAGE = {"role": {"enum": ["system", "user", "assistant"]}, "content": {"type": "string"}}
+_MESSAGES = {"type": "array", "items": {"type": "object", "required": list(_MESSAGE), "properties": _MESSAGE}}
+Messages = Annotated[list[dict[str, Any]], WithJsonSchema(_MESSAGES)]
 """Described by their usual form; the renderer takes what vLLM takes."""
 
 MAX_LOGPROBS = 20
@@ -86,7 +74,7 @@ class GenerationBody(BaseModel):
     top_k: Int64 | None = None
     min_p: float | None = None
     seed: Int64 | None = None
-    stop: str | list[str] | None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=64)] | None = None
     stop_token_ids: list[Int64] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 import time
 from types import FrameType
 
@@ -9,6 +11,8 @@ import uvicorn
 
 from pkv_engine.server.app import create_app
 from pkv_engine.server.service import Service
+
+logger = logging.getLogger("uvicorn.error")  # which prints the other lines of the start
 
 
 class DrainingServer(uvicorn.Server):
@@ -21,6 +25,11 @@ class DrainingServer(uvicorn.Server):
         super().__init__(uvicorn.Config(create_app(service), **settings))  # type: ignore[arg-type]
         self._service = service
         self._deadline = float("inf")
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            logger.info("Listening on http://%s:%d", *listener.getsockname()[:2])
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.should_exit = self._service.draining

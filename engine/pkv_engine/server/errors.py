@@ -69,7 +69,8 @@ def _invalid(complaint: dict[str, Any]) -> ApiError:
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": HTTPStatus(status).phrase} for status in (400, 401, 404, 413, 422, 429, 500, 503)
+    "4XX": {"description": "The request is refused"},
+    "5XX": {"description": "The server fails, or is about to end"},
 }
 """What the endpoints that take a body may answer but 200, for the OpenAPI description."""
 

@@ -32,7 +32,7 @@ class Gate:
         service, counted = self._service, scope["method"] == "POST"
         service.num_requests += counted
         try:
-            await Visit(receive, service.options.max_body_size).run(self._app, scope, send)
+            await Visit(service, receive).run(self._app, scope, send)
         finally:
             service.num_requests -= counted
 
@@ -61,9 +61,9 @@ def too_large(limit: int) -> str:
 class Visit:
     """One request: counts the bytes of its body, then waits for its client to leave."""
 
-    def __init__(self, receive: Receive, max_body_size: int) -> None:
+    def __init__(self, service: Service, receive: Receive) -> None:
+        self._service = service
         self._receive = receive
-        self._limit = max_body_size
         self._size = 0
         self._left = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
@@ -73,8 +73,9 @@ class Visit:
         try:
             await app(scope, self._read, send)
         except asyncio.CancelledError:
+            # Nobody waits for an answer any more, or the server does not wait for this request.
             assert self._task is not None
-            if not self._left.is_set() or self._task.uncancel() > 0:
+            if not (self._left.is_set() or self._service.draining) or self._task.uncancel() > 0:
                 raise
         finally:
             if self._watch is not None:
@@ -86,8 +87,8 @@ class Visit:
             return {"type": "http.disconnect"}
         message = await self._receive()
         self._size += len(message.get("body", b""))
-        if self._size > self._limit:
-            raise HTTPException(413, too_large(self._limit))  # the only one that FastAPI lets through here
+        if self._size > (limit := self._service.options.max_body_size):
+            raise HTTPException(413, too_large(limit))  # the only one that FastAPI lets through here
         if message["type"] == "http.request" and not message.get("more_body", False):
             self._watch = asyncio.create_task(self._wait())
         return message

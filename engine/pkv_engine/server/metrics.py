@@ -36,21 +36,21 @@ class Metrics:
 
     def __init__(self, model_name: str, config: SchedulerConfig, stats: Callable[[], EngineStats]) -> None:
         self._registry = CollectorRegistry()
-        self._labels = {"model_name": model_name, "engine": "0"}
+        self.labels = {"model_name": model_name, "engine": "0"}
         self._config = config
         self._stats = stats
         self._registry.register(self)
-        self._time_to_first_token = self._histogram("time_to_first_token_seconds", "From arrival to the first token.")
-        self._token_latency = self._histogram("inter_token_latency_seconds", "From one token to the next.")
-        self._latency = self._histogram("e2e_request_latency_seconds", "From arrival to the end.")
-        self._prompt_tokens = self._histogram("request_prompt_tokens", "Prompt tokens of a request.", _TOKENS)
-        self._generated = self._histogram("request_generation_tokens", "Tokens generated for a request.", _TOKENS)
-        labels = [*self._labels, "finished_reason"]
-        self._success = Counter("pkv:request_success", "Requests that ended.", labels, registry=self._registry)
+        self.time_to_first_token = self._histogram("time_to_first_token_seconds", "From arrival to the first token.")
+        self.token_latency = self._histogram("inter_token_latency_seconds", "From one token to the next.")
+        self.latency = self._histogram("e2e_request_latency_seconds", "From arrival to the end.")
+        self.prompt_tokens = self._histogram("request_prompt_tokens", "Prompt tokens of a request.", _TOKENS)
+        self.generated = self._histogram("request_generation_tokens", "Tokens generated for a request.", _TOKENS)
+        labels = [*self.labels, "finished_reason"]
+        self.success = Counter("pkv:request_success", "Requests that ended.", labels, registry=self._registry)
 
     def _histogram(self, name: str, about: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
-        histogram = Histogram(f"pkv:{name}", about, list(self._labels), buckets=buckets, registry=self._registry)
-        return histogram.labels(**self._labels)
+        histogram = Histogram(f"pkv:{name}", about, list(self.labels), buckets=buckets, registry=self._registry)
+        return histogram.labels(**self.labels)
 
     def watch(self, num_prompt_tokens: int, arrival: float) -> Watch:
         """For one sample that arrived at `arrival` (`time.perf_counter`)."""
@@ -61,10 +61,10 @@ class Metrics:
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        stats, values = self._stats(), list(self._labels.values())
+        stats, values = self._stats(), list(self.labels.values())
         for families, kind in ((_GAUGES, GaugeMetricFamily), (_COUNTERS, CounterMetricFamily)):
             for name, about, value in families:
-                metric = kind(f"pkv:{name}", about, labels=list(self._labels))
+                metric = kind(f"pkv:{name}", about, labels=list(self.labels))
                 metric.add_metric(values, value(stats))
                 yield metric
         info = self._cache_config()
@@ -103,13 +103,13 @@ class Watch:
         now, metrics = time.perf_counter(), self._metrics
         if delta.tokens:
             if self._last is None:
-                metrics._time_to_first_token.observe(now - self._arrival)
+                metrics.time_to_first_token.observe(now - self._arrival)
             else:
-                metrics._token_latency.observe(now - self._last)
+                metrics.token_latency.observe(now - self._last)
             self._last = now
             self._count += len(delta.tokens)
         if delta.finish_reason is not None:
-            metrics._latency.observe(now - self._arrival)
-            metrics._prompt_tokens.observe(self._num_prompt_tokens)
-            metrics._generated.observe(self._count)
-            metrics._success.labels(**metrics._labels, finished_reason=delta.finish_reason).inc()
+            metrics.latency.observe(now - self._arrival)
+            metrics.prompt_tokens.observe(self._num_prompt_tokens)
+            metrics.generated.observe(self._count)
+            metrics.success.labels(**metrics.labels, finished_reason=delta.finish_reason).inc()

@@ -99,11 +99,16 @@ def _address(listen: str) -> tuple[str, int]:
 
 
 def _bound(host: str, port: int) -> socket.socket:
+    """A socket that listens. The protocol is stated, as asyncio lets small events out at once only then."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
     except OSError as error:
+        listener.close()
         raise InputError(f"--listen: {host}:{port}: {error.strerror or error}") from None
+    return listener
 
 
 def _root(upstream: str) -> str:

@@ -46,8 +46,9 @@ def command(engine: EngineOptions, host: str, port: int, **options: object) -> i
 def bound(host: str, port: int) -> socket.socket:
     """A socket with an address, before the model is loaded: that takes long, and may have been in vain."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # asyncio lets small events out at once (TCP_NODELAY) only where the protocol is stated.
+        listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)

@@ -27,18 +27,18 @@ WORDS = " The quick brown fox jumps over the lazy dog."
 
 @dataclass
 class Typist:
-    """A runner that types the same words for everybody. `pause` is what a step takes, `fails` ends each step."""
+    """A runner that types the same words for everybody. `pause` is what a step takes, `error` ends each step."""
 
     token_ids: list[int]
     pause: float = 0.0
-    fails: bool = False
+    error: Exception | None = None
     seen: dict[str, SamplingParams] = field(default_factory=dict)
 
     def execute(self, output: SchedulerOutput, params: Mapping[str, SamplingParams]) -> Mapping[str, SampledToken]:
         time.sleep(self.pause)
         self.seen.update(params)
-        if self.fails:
-            raise RuntimeError("out of order")
+        if self.error is not None:
+            raise self.error
         return {
             item.request.request_id: self._token(
                 item.first_position + item.num_new_tokens - item.request.num_prompt_tokens,

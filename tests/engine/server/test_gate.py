@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from pkv_engine.engine import KVCheckError
 from pkv_engine.server.service import ServingOptions
 
 CHAT = "/v1/chat/completions"
@@ -101,21 +102,33 @@ def test_pipelined_requests_are_answered(serving) -> None:
 
 def test_failed_steps(serving) -> None:
     with serving() as server:
-        server.typist.fails = True
+        server.typist.error = RuntimeError("out of order")
         assert server.client.post(CHAT, json=SHORT).status_code == 500
         assert server.client.post(CHAT, json={**SHORT, "stream": True}).status_code == 500
-        server.typist.fails = False
+        server.typist.error = None
         server.typist.pause = 0.01
         with server.client.stream("POST", CHAT, json={**BODY, "stream": True}) as running:
             lines = running.iter_lines()
             while '"content":" The"' not in next(lines):
                 pass
-            server.typist.fails = True
+            server.typist.error = RuntimeError("out of order")
             rest = [line for line in lines if line]
         assert '"code":500' in rest[-2] and rest[-1] == "data: [DONE]"
-        server.typist.fails = False
+        server.typist.error = None
         assert server.client.post(CHAT, json=SHORT).status_code == 200
         assert server.blocks_in_use == 0
+
+
+def test_an_engine_that_has_ended(serving) -> None:
+    with serving() as server:
+        server.typist.error = KVCheckError("slot 7 holds another token")
+        assert server.client.post(CHAT, json=SHORT).status_code == 500
+        server.until(lambda: server.service.front.failure is not None)
+        for path in (CHAT, "/reset_prefix_cache"):
+            answer = server.client.post(path, json=SHORT)
+            assert answer.status_code == 503 and answer.json()["error"]["code"] == 503
+        assert server.client.get("/health").status_code == 503
+        assert server.client.get("/metrics").status_code == 200
 
 
 def test_requests_side_by_side(serving) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -143,6 +144,9 @@ def _step_log(options: EngineOptions) -> StepLog | None:
     if options.step_log is None:
         return None
     try:
-        return StepLog(options.step_log.open("w", encoding="utf-8"))
+        file = options.step_log.open("w", encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=str(options.step_log)) from None
+    log = StepLog(file)
+    weakref.finalize(log, file.close)
+    return log

@@ -102,7 +102,7 @@ def test_other_models_are_refused_by_name(changes: dict[str, object], message: s
 
 def test_missing_and_misshapen_weights_are_named() -> None:
     weights = families.weights("llama3")
-    with pytest.raises(InputError, match="llama3: the weight model.lost is missing"):
+    with pytest.raises(InputError, match=r"llama3: the weight model\.lost is missing"):
         weights.get("model.lost", 1)
     with pytest.raises(InputError, match=r"has the shape \[64\], not \[65\]"):
         weights.get("model.norm.weight", 65)

@@ -163,7 +163,7 @@ class GGUFFile:
                 f"its vocabulary ({kind}, {pre}) cannot be used: name the model's tokenizer.json with --tokenizer",
                 file=str(self.path),
             )
-        merges = [tuple(merge.split(" ", 1)) for merge in self._get("tokenizer.ggml.merges")]
+        merges = [tuple(merge.split(" ", 1)) for merge in self._get("tokenizer.ggml.merges", ())]
         vocabulary = {token: number for number, token in enumerate(tokens)}
         tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre == "llama-bpe"))
         split = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[pre]]

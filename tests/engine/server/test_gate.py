@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 
 import pytest
 
@@ -75,8 +74,8 @@ def test_who_leaves_frees_his_blocks(serving, stream: bool, count: int) -> None:
             assert server.blocks_in_use > 0
         steps = server.service.front.stats().num_steps
         server.until(lambda: server.blocks_in_use == 0)
-        # At once, not when the request would have ended: the time it takes to notice is that of a few steps.
-        assert server.service.front.stats().num_steps - steps < 40
+        # Soon, not when the request would have ended, 2,000 steps later.
+        assert server.service.front.stats().num_steps - steps < 200
         server.until(lambda: server.service.num_requests == 0)
         assert server.service.front._streams == {}
 
@@ -141,13 +140,12 @@ def test_requests_side_by_side(serving) -> None:
             texts.append(answer.json()["choices"][0]["message"]["content"])
 
         threads = [threading.Thread(target=ask) for _ in range(8)]
-        start = time.monotonic()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         assert len(set(texts)) == 1 and len(texts) == 8
-        assert time.monotonic() - start < 8 * 20 * 0.005, "they were batched"
+        assert server.service.front.stats().num_steps < 8 * 20, "they were batched"
 
 
 def connected(url: str) -> socket.socket:

@@ -1,9 +1,9 @@
 """Compiles every kernel for GPUs that are not here, as its launcher would: `python -m pkv_kernels.aot`.
 
-The launchers run on tensors without storage, and what they would launch is compiled, specialised as Triton's JIT would.
-So tiles and arguments are listed nowhere else, and a launcher that read the values of a tensor would fail here. This
-shows that kernels compile and assemble, that they keep within shared memory and registers, and that they have the
-tensor-core instructions they should have. It shows neither results nor speed.
+The launchers run on tensors without storage, and Triton's JIT compiles what they would launch. So tiles and arguments
+are listed nowhere else, and a launcher that read the values of a tensor would fail here. It shows that kernels compile
+and assemble, that they keep within shared memory and registers, and that they have the tensor-core instructions they
+should have. It shows neither results nor speed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import compiler as nvidia
-from triton.compiler import ASTSource
 from triton.runtime import JITFunction
 
 from pkv_kernels.activation import silu_mul
@@ -47,17 +46,8 @@ MAX_STACK = 128
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 HEAD_SIZES = (64, 80, 96, 128, 256)
 BLOCK_SIZES = (16, 32, 64, 128)
-GROUP = 7  # the worst one: rows do not fill their tile, and dividing by it is no shift
-_PTX_TYPES = {torch.int32: "*i32", torch.int64: "*i64", **{dtype: f"*{name}" for name, dtype in DTYPES.items()}}
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """One kernel with the arguments and compile options that a launcher gave it."""
-
-    kernel: Any
-    arguments: dict[str, Any]
-    options: dict[str, Any]
+GROUP = 7
+"""The worst one: its rows do not fill tiles, and dividing by it takes more than a shift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,54 +60,56 @@ class Compiled:
     tensor_cores: str
 
 
+@dataclass(frozen=True, slots=True)
+class AbsentGPU:
+    """What Triton's JIT asks a driver while it compiles, answered for a GPU that is not here."""
+
+    arch: int
+
+    def get_current_device(self) -> int:
+        """Tells compiled kernels apart."""
+        return self.arch
+
+    def get_current_stream(self, device: int) -> int:
+        """Asked for before anything is compiled."""
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        """What is compiled for."""
+        return GPUTarget("cuda", self.arch, 32)
+
+
 @contextmanager
-def recorded_launches() -> Iterator[list[Launch]]:
-    """What would be launched inside of the block. Nothing is."""
-    launches: list[Launch] = []
+def compiling_for(arch: int) -> Iterator[list[tuple[str, Compiled]]]:
+    """Compiles what is launched inside of the block, and launches nothing. Gives names, and what was compiled."""
+    compiled = []
+    launch = JITFunction.run
 
-    def record(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-        arguments = dict(zip(kernel.arg_names, args, strict=False))
-        options = {name: value for name, value in kwargs.items() if name not in kernel.arg_names}
-        launches.append(Launch(kernel, arguments | {k: v for k, v in kwargs.items() if k not in options}, options))
+    def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        binary = launch(kernel, *args, grid=grid, warmup=True, **kwargs)
+        compiled.append((kernel.__name__.removesuffix("_kernel"), inspect_binary(binary)))
 
-    run, JITFunction.run = JITFunction.run, record
+    triton.runtime.driver.set_active(AbsentGPU(arch))
+    JITFunction.run = compile_only
     try:
-        yield launches
+        yield compiled
     finally:
-        JITFunction.run = run
+        JITFunction.run = launch
 
 
-def compile_launch(launch: Launch, arch: int) -> Compiled:
-    """Compiles and assembles one launch for a compute capability. Raises what Triton raises."""
-    signature, constants, aligned = {}, {}, {}
-    for index, parameter in enumerate(launch.kernel.params):
-        value = launch.arguments[parameter.name]
-        divisible = isinstance(value, torch.Tensor)
-        if parameter.is_constexpr or (isinstance(value, int) and value == 1 and not parameter.do_not_specialize):
-            signature[parameter.name], constants[parameter.name] = "constexpr", value
-        elif isinstance(value, torch.Tensor):
-            signature[parameter.name] = _PTX_TYPES[value.dtype]
-        elif isinstance(value, int):
-            signature[parameter.name] = "i32"
-            divisible = value % 16 == 0 and not parameter.do_not_specialize
-        else:
-            signature[parameter.name] = "fp32"
-        if divisible:
-            aligned[(index,)] = [["tt.divisibility", 16]]
-    source = ASTSource(launch.kernel, signature, constants, aligned)
-    compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=launch.options)
-    ptx = compiled.asm["ptx"]
+def inspect_binary(binary: Any) -> Compiled:
+    """What the assembler and the wheel's cuobjdump say about a compiled kernel."""
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder, "kernel.cubin")
-        cubin.write_bytes(compiled.asm["cubin"])
+        cubin.write_bytes(binary.asm["cubin"])
         cuobjdump = Path(nvidia.__file__).parent / "bin" / "cuobjdump"
         usage = subprocess.check_output([cuobjdump, "--dump-resource-usage", cubin], text=True)
     registers, stack = (int(re.findall(rf"{what}:(\d+)", usage)[-1]) for what in ("REG", "STACK"))
-    tensor_cores = next((name for name in ("tcgen05.mma", "wgmma", "mma.sync") if name in ptx), "")
-    return Compiled(compiled.metadata.shared, registers, stack, tensor_cores)
+    tensor_cores = next((name for name in ("tcgen05.mma", "wgmma", "mma.sync") if name in binary.asm["ptx"]), "")
+    return Compiled(binary.metadata.shared, registers, stack, tensor_cores)
 
 
-def attention_launches(dtype: torch.dtype, head_size: int, block_size: int) -> Iterator[tuple[str, Launch]]:
+def compile_attention(arch: int, dtype: torch.dtype, head_size: int, block_size: int) -> Iterator[tuple[str, Compiled]]:
     """All attention kernels of a dtype and head size: for prompts, and decoding with short and long block tables."""
     seqs, kv_heads = 8, 4
     cache = torch.empty(1024, block_size, kv_heads, head_size, dtype=dtype, device="meta")
@@ -125,12 +117,13 @@ def attention_launches(dtype: torch.dtype, head_size: int, block_size: int) -> I
     for name, query_len, keys in (("prompt", 512, 8192), ("decode", 1, 512), ("split decode", 1, 8192)):
         query = torch.empty(seqs * query_len, kv_heads * GROUP, head_size, dtype=dtype, device="meta")
         tables = int32.new_empty(seqs, keys // block_size)
-        with recorded_launches() as launches:
+        with compiling_for(arch) as compiled:
             paged_attention(torch.empty_like(query), query, cache, cache, tables, int32, int32[1:], 0.125, query_len)
-        yield from zip((name, "join"), launches, strict=False)
+        yield name, compiled[0][1]
+        yield from compiled[1:]
 
 
-def other_launches(dtype: torch.dtype) -> list[Launch]:
+def compile_others(arch: int, dtype: torch.dtype) -> list[tuple[str, Compiled]]:
     """All other kernels, in the shapes of an 8B model."""
 
     def empty(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
@@ -138,14 +131,14 @@ def other_launches(dtype: torch.dtype) -> list[Launch]:
 
     query, key, cache = empty(8, 32, 128), empty(8, 8, 128), empty(1024, 16, 8, 128)
     integers = empty(8, dtype=torch.int64)
-    with recorded_launches() as launches:
+    with compiling_for(arch) as compiled:
         write_kv(key, key, cache, cache, integers)
         rms_norm(query, empty(128), 1e-6)
         add_rms_norm(empty(8, 4096), empty(8, 4096), empty(4096), 1e-6)
         rotary_embedding(query, key, empty(8192, 128, dtype=torch.float32), integers)
         silu_mul(empty(8, 2 * 14336))
         sample(empty(8, 128256), empty(8, dtype=torch.float32), integers, integers)
-    return launches
+    return compiled
 
 
 def problems(compiled: Compiled, arch: int, expected_tensor_cores: str) -> list[str]:
@@ -174,30 +167,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("TRITON_INTERPRET is set: there is nothing to compile")
 
     print(f"triton {triton.__version__}")
-    print(f"{'arch':6} {'dtype':5} {'head':>4} {'block':>5} {'kernel':17} {'shared':>7} {'registers':>9} {'stack':>5}")
-    failed = compiled_count = 0
+    print(f"{'arch':6} {'dtype':5} {'head':>4} {'block':>5} {'kernel':13} {'shared':>7} {'registers':>9} {'stack':>5}")
 
-    def show(arch: int, dtype: str, head_size: object, block_size: object, name: str, launch: Launch) -> None:
-        nonlocal failed, compiled_count
-        compiled = compile_launch(launch, arch)
-        half = dtype != "fp32"
-        expected = TENSOR_CORES[arch].get(name, "") if half else ""
-        found = problems(compiled, arch, expected)
-        compiled_count += 1
+    def all_kernels() -> Iterator[tuple[int, str, object, object, str, Compiled]]:
+        for arch, dtype in itertools.product(args.arch, args.dtype):
+            for head_size, block_size in itertools.product(args.head_size, args.block_size):
+                for name, compiled in compile_attention(arch, DTYPES[dtype], head_size, block_size):
+                    yield arch, dtype, head_size, block_size, name, compiled
+            for name, compiled in compile_others(arch, DTYPES[dtype]):
+                yield arch, dtype, "", "", name, compiled
+
+    count = failed = 0
+    for arch, dtype, head_size, block_size, name, compiled in all_kernels():
+        found = problems(compiled, arch, "" if dtype == "fp32" else TENSOR_CORES[arch].get(name, ""))
+        count += 1
         failed += bool(found)
         print(
-            f"sm_{arch:<3} {dtype:5} {head_size!s:>4} {block_size!s:>5} {name:17} {compiled.shared:7} "
+            f"sm_{arch:<3} {dtype:5} {head_size!s:>4} {block_size!s:>5} {name:13} {compiled.shared:7} "
             f"{compiled.registers:9} {compiled.stack:5}  {compiled.tensor_cores:11}  {'; '.join(found)}".rstrip(),
             flush=True,
         )
-
-    for arch, dtype in itertools.product(args.arch, args.dtype):
-        for head_size, block_size in itertools.product(args.head_size, args.block_size):
-            for name, launch in attention_launches(DTYPES[dtype], head_size, block_size):
-                show(arch, dtype, head_size, block_size, name, launch)
-        for launch in other_launches(DTYPES[dtype]):
-            show(arch, dtype, "", "", launch.kernel.__name__.removesuffix("_kernel"), launch)
-    print(f"{compiled_count} kernels compiled and assembled, {failed} with problems")
+    print(f"{count} kernels compiled and assembled, {failed} with problems")
     return 1 if failed else 0
 
 

@@ -44,7 +44,7 @@ def test_sample_is_greedy_at_temperature_0_and_takes_the_first_of_equals() -> No
 
 def test_sample_follows_the_distribution() -> None:
     probabilities = torch.tensor([0.5, 0.25, 0.15, 0.1, 0.0])
-    rows = 500
+    rows = 300
     logits, temperatures = (probabilities.log() * 2).expand(rows, 5), torch.full((rows,), 2.0)
     drawn = sample(logits, temperatures, torch.arange(rows), torch.zeros(rows, dtype=torch.int64))
     counts = drawn.bincount(minlength=5)

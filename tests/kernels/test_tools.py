@@ -33,7 +33,6 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     ("arguments", "kernels"),
     [
         ("--dtype bf16 --head-size 128 --block-size 16", 30),
-        ("--arch 80 --dtype fp16 --head-size 256 --block-size 128", 10),
         ("--arch 90 --dtype fp32 --head-size 80 --block-size 128", 10),
     ],
 )

@@ -143,7 +143,7 @@ def command(
     from pkv_sim.limits import SchedulerLimits
     from pkv_sim.loading import Reading, load_workload
     from pkv_sim.modelled import check_deployment, check_model, max_model_len, model_config
-    from pkv_sim.outputs import json, report, text
+    from pkv_sim.outputs import json, report
     from pkv_sim.profile import DEFAULT_PROFILE, Profile
     from pkv_sim.progress import on_terminal
     from pkv_sim.report import Report
@@ -201,7 +201,7 @@ def command(
         documents = [report.document(found, per_request=per_request) for found in reports]
         write(json.dumps(documents[0] | ({"compare": documents[1]} if compare else {})))
     elif compare:
-        write(text.comparison(*(found.simulation for found in reports)))
+        write(report.comparison(*reports))
     else:
         write(report.lines(reports[0], per_request=per_request))
     return max(name_unusable(workload) for workload in workloads)

@@ -159,7 +159,7 @@ calls_of_sessions = st.lists(
     replicas=st.integers(1, 4),
     blocks=st.sampled_from([9, 14, None]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_properties(
     calls: list[tuple[str, int, int, float]], router: RouterName, schedule: Schedule, replicas: int, blocks: int | None
 ) -> None:

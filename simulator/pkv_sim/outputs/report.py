@@ -29,6 +29,12 @@ def lines(report: Report, *, per_request: bool = False) -> Iterator[str]:
     yield from text.remarks(simulation)
 
 
+def comparison(before: Report, after: Report) -> Iterator[str]:
+    """Two reports side by side."""
+    yield from text.comparison(before.simulation, after.simulation)
+    yield from times.comparison(before.simulation, after.simulation)
+
+
 def document(report: Report, *, per_request: bool = False) -> dict[str, Any]:
     """`json.document`, and the members of what else was asked for."""
     simulation = report.simulation

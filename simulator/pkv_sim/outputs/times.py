@@ -46,6 +46,27 @@ def lines(simulation: Simulation, *, per_request: bool = False) -> Iterator[str]
         yield from request_lines(simulation.served)
 
 
+def comparison(before: Simulation, after: Simulation) -> Iterator[str]:
+    """The times of two simulations side by side."""
+    timing, was, now = after.settings.timing, latency_of(before), latency_of(after)
+    if timing is None or was is None or now is None:
+        return
+    yield ""
+    after_rows = dict(rows(now))
+    for name, old in rows(was):
+        if (new := after_rows.get(name)) is None:
+            continue
+        for part in ("p50", "p95"):
+            values = getattr(old, part), getattr(new, part)
+            change = values[1] - values[0]
+            sign = "-" if change < 0 else "+"
+            yield (
+                f"  {f'{name}, {part}':<27}  {shown(values[0]):>12}  {shown(values[1]):>12}  "
+                f"{sign + shown(abs(change)):>12}"
+            )
+    yield f"  {origin(timing)}"
+
+
 def origin(timing: TimingProfile) -> str:
     """What the times rest on."""
     if timing.kind == "roofline":
@@ -62,7 +83,7 @@ def origin(timing: TimingProfile) -> str:
 def rows(latency: Latency) -> Iterator[tuple[str, Distribution]]:
     for name, distribution in (
         ("time to first token", latency.ttft),
-        ("of that in the queue", latency.queued),
+        ("time in the queue", latency.queued),
         ("time per output token", latency.tpot),
         ("end to end", latency.e2e),
     ):

@@ -93,9 +93,11 @@ def counts_in(document: Any, name: str) -> Mapping[Key, int]:
         raise InputError(f'is no baseline: needs {{"version": {VERSION}, "files": {{...}}}}', file=name)
     counts: dict[Key, int] = {}
     for file, codes in files.items():
-        for code, count in codes.items() if isinstance(codes, dict) else [("", codes)]:
+        path = f"files[{json.dumps(file)}]"
+        if not isinstance(codes, dict):
+            raise InputError("needs numbers of findings by code", file=name, path=path)
+        for code, count in codes.items():
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                path = f"files[{json.dumps(file)}]" + (f".{code}" if code else "")
-                raise InputError("needs numbers of findings by code", file=name, path=path)
+                raise InputError("needs a number of findings", file=name, path=f"{path}.{code}")
             counts[file, code] = count
     return counts

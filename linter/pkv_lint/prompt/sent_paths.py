@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 from pkv_lint.prompt.source import format_path, parse_path
 from pkv_lint.prompt.traced import origins
 
 Span = tuple[int, int]
+Steps = tuple[str | int, ...]
 
 
 def sent_path(chat: Any, path: str, span: Span | None = None) -> tuple[str, Span | None] | None:
@@ -33,22 +35,36 @@ def reached(value: Any, steps: list[str | int]) -> Any:
 
 
 def sent_value(value: Any, span: Span | None) -> tuple[str, Span | None] | None:
-    """The place that the first text in a value came from that was sent."""
-    for inner, text in texts(value, ()):
-        for origin in origins(text):
-            if origin.path is None or not (span is None or origin.start <= span[0] < origin.end):
-                continue
-            if span is None:
-                steps = parse_path(origin.path)
-                # The whole value rather than the first text in it, where it stands in the body as one.
-                whole = len(steps) > len(inner) > 0 and steps[-len(inner) :] == inner
-                return format_path(steps[: -len(inner)]) if whole else origin.path, None
+    """Where a value came from: a span of a string, or of a whole value what holds all of it that was sent."""
+    if span is None:
+        places = [place for inner, text in texts(value, ()) if (place := sent_text(text, inner)) is not None]
+        return (format_path(common_steps(places)), None) if places else None
+    for origin in origins(value) if isinstance(value, str) else ():
+        if origin.path is not None and origin.start <= span[0] < origin.end:
             start = origin.offset + (span[0] - origin.start if origin.linear else 0)
             return origin.path, (start, start + min(span[1], origin.end) - span[0])
     return None
 
 
-def texts(value: Any, steps: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def sent_text(text: str, inner: Steps) -> Steps | None:
+    """Where a text came from; where the way to it is the same there, the value that it was reached from."""
+    path = next((origin.path for origin in origins(text) if origin.path is not None), None)
+    if path is None:
+        return None
+    steps = parse_path(path)
+    return steps[: -len(inner)] if len(steps) > len(inner) > 0 and steps[-len(inner) :] == inner else steps
+
+
+def common_steps(places: Sequence[Steps]) -> Steps:
+    first, last = min(places, key=key_of), max(places, key=key_of)
+    return tuple(step for step, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False)))
+
+
+def key_of(steps: Steps) -> list[str]:
+    return [str(step) for step in steps]
+
+
+def texts(value: Any, steps: Steps) -> Iterator[tuple[Steps, str]]:
     """The strings in a value, each with the way to it."""
     if isinstance(value, str):
         yield steps, value

@@ -122,7 +122,7 @@ class GenerationBody(BaseModel):
             top_k=min(self.top_k or 0, vocab_size),
             min_p=self.min_p or 0.0,
             # vLLM: `parallel_sampling.py:ParentRequest._get_child_sampling_params`.
-            seed=None if self.seed is None else self.seed + sample,
+            seed=None if self.seed is None else (self.seed + sample + 2**63) % 2**64 - 2**63,
             max_tokens=self.length,
             min_tokens=self.min_tokens,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),

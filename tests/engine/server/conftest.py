@@ -99,8 +99,10 @@ def loaded_model(renderer: Renderer | None = None, *, policy: str = "fcfs", max_
 
 
 @contextmanager
-def serving(options: ServingOptions | None = None, **model: object) -> Iterator[Running]:
-    loaded = loaded_model(**model)  # type: ignore[arg-type]
+def serving(
+    options: ServingOptions | None = None, model: LoadedModel | None = None, **made: object
+) -> Iterator[Running]:
+    loaded = model or loaded_model(**made)  # type: ignore[arg-type]
     service = Service(loaded, options or ServingOptions())
     server = DrainingServer(service, port=0, log_level="critical")
     thread = threading.Thread(target=server.run)

@@ -29,7 +29,7 @@ def fuzz(server, examples: int) -> Counter[tuple[str, int]]:
 
     def check(case) -> None:
         if isinstance(case.body, dict) and len(answers) % 2:
-            case.body["model"] = "typist"
+            case.body["model"] = None
         response = case.call(base_url=server.url)
         answers[case.operation.label, response.status_code] += 1
         assert response.status_code < 500, (case.body, response.text)

@@ -59,7 +59,7 @@ def attention_kernel(
 
     context_len = tl.load(seq_len_ptr + seq) - query_len
     position = context_len + query_index
-    seen_by_all = (context_len + first_query + 1) // KEYS * KEYS
+    seen_by_all = tl.maximum(context_len + first_query + 1, 0) // KEYS * KEYS
     seen_by_any = context_len + tl.minimum(first_query + QUERIES, query_len)
     row_max = tl.full([ROWS], float("-inf"), tl.float32)
     row_sum = tl.zeros([ROWS], tl.float32)

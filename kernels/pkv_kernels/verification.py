@@ -21,8 +21,8 @@ BATCHES = {
     "long decoding": ((1, 1), (1, 512), (1, 513), (1, 5000), (0, 0), (1, 0)),
 }
 """Sequences of (query tokens, keys). Those without keys are padding."""
-TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
-"""What `difference` may be: 17, 2 and 2.6 steps between numbers next to 1."""
+TOLERANCE = {torch.float32: 5e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+"""What `difference` may be: 42, 2 and 2.6 steps between numbers next to 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,12 +90,12 @@ def test_sequences_around_whole_blocks_and_tiles(query_len: int) -> None:
     assert batch.difference() <= TOLERANCE[torch.float32]
 
 
+@pytest.mark.parametrize("query_len", [1, 200])
 @pytest.mark.parametrize("context", [0, 5000])
-def test_padding_of_a_batch_gives_zeros_and_disturbs_nobody(context: int) -> None:
+def test_padding_of_a_batch_gives_zeros_and_disturbs_nobody(query_len: int, context: int) -> None:
     shape = {"dtype": torch.float32, "kv_heads": 1, "group": 4, "head_size": 64, "block_size": 16}
-    batch = random_batch([(1, 40), (1, 0), (0, 0)], context=context, **shape)
-    out = batch.attention()
-    assert torch.equal(out[1], torch.zeros_like(out[1]))
+    batch = random_batch([(1, 40), (1, 0), (0, 0), (query_len, 0)], context=context, **shape)
+    assert not batch.attention()[1:].any()
     assert batch.difference() <= TOLERANCE[torch.float32]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
@@ -15,9 +16,11 @@ from starlette.types import Send
 
 from pkv_engine.generation import Delta
 from pkv_engine.server.bodies import GenerationBody
-from pkv_engine.server.errors import api_error
+from pkv_engine.server.errors import ApiError, api_error
 from pkv_engine.server.samples import Deltas, Sample, usage
 from pkv_engine.server.service import Service
+
+logger = logging.getLogger(__name__)
 
 
 class Wording(Protocol):
@@ -100,6 +103,8 @@ async def _events(
         if include_usage:
             yield _event({**head, "choices": [], "usage": usage(samples)})
     except Exception as error:
+        if not isinstance(error, ApiError):
+            logger.exception("a stream failed")
         yield _event(api_error(error).body())
     yield "data: [DONE]\n\n"
 

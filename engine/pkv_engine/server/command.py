@@ -8,6 +8,7 @@ import click
 
 from pkv_engine.options import EngineOptions, engine_options
 from pkv_lint.command_line import complain
+from pkv_lint.options import stated
 from pkv_lint.prompt.errors import InputError
 
 PROGRAM = "pkv-engine"
@@ -19,7 +20,9 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 @click.option("--host", default=LOCAL[0], show_default=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--served-model-name", multiple=True, metavar="NAME", help="Names to answer to (default: the model's).")
-@click.option("--api-key", envvar="PKV_API_KEY", metavar="KEY", help="Clients must send it as a Bearer token.")
+@click.option(
+    "--api-key", envvar="PKV_API_KEY", metavar="KEY", callback=stated, help="Clients must send it as a Bearer token."
+)
 @click.option("--trust-request-chat-template", is_flag=True, help="Take templates from requests.")
 @click.option("--max-requests", type=click.IntRange(1), default=1024, show_default=True, help="More are answered 429.")
 @click.option("--max-body-size", type=click.IntRange(1), default=32 << 20, show_default=True, help="In bytes.")

@@ -29,7 +29,8 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            logger.info("Listening on http://%s:%d", *listener.getsockname()[:2])
+            host, port = listener.getsockname()[:2]
+            logger.info("Listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.should_exit = self._service.draining

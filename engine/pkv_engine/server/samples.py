@@ -33,10 +33,6 @@ class Sample:
         self.num_cached_tokens = delta.num_cached_tokens
         self.finish_reason, self.stop_reason = delta.finish_reason, delta.stop_reason
 
-    @property
-    def token_ids(self) -> list[int]:
-        return [token.token_id for token in self.tokens]
-
 
 def samples_of(prompts: Sequence[Prompt], count: int) -> list[Sample]:
     """`count` samples of each prompt."""

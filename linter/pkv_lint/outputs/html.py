@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import groupby, pairwise
 from typing import Literal
 
 from pkv_lint.causes import Replayed
 from pkv_lint.columns import visible
-from pkv_lint.findings import SEVERITIES, Finding, nth
+from pkv_lint.findings import SEVERITIES, Finding, counted, nth
 from pkv_lint.linting import Report, all_findings
+from pkv_lint.outputs import page
 from pkv_lint.outputs.text import around, break_in
 from pkv_lint.outputs.wording import APPROXIMATE, costs, place
 from pkv_lint.prompt.prompt import Prompt
@@ -39,6 +39,10 @@ class Run:
     state: State
     blocks: int
     tokens: int
+
+    @property
+    def title(self) -> str:
+        return f"{counted(self.blocks, 'block')} {self.state}: {self.tokens:,} tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,28 +117,26 @@ class Bar:
 
 def lines(reports: Sequence[Report]) -> Iterator[str]:
     """One HTML document."""
-    from jinja2 import Environment
-
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": "{:,}".format, "percent": "{:.0%}".format}
-    source = files("pkv_lint.outputs").joinpath(TEMPLATE).read_text(encoding="utf-8")
     requests = [request for report in reports for request in requests_of(report, reports)]
     listed = requests
     if len(requests) > ROWS:
         worst = sorted(range(len(requests)), key=lambda at: -requests[at].in_state("lost"))[:ROWS]
         listed = [requests[at] for at in sorted(worst)]
-    yield environment.from_string(source).render(
+    chart = bars(requests)
+    values: dict[str, object] = dict(
         files=list(dict.fromkeys(name for report in reports for name in files_in(report))),
         items=[item(number, report, finding) for number, (report, finding) in enumerate(all_findings(reports), 1)],
         counts={name: sum(found.severity == name for _, found in all_findings(reports)) for name in SEVERITIES},
         requests=requests,
         listed=listed,
-        bars=bars(requests),
+        bars=chart,
+        top=max((bar.reused + bar.lost + bar.new for bar in chart), default=0) or 1,
         tokens={state: sum(request.in_state(state) for request in requests) for state in ("reused", "lost", "new")},
         longest=max((request.tokens for request in requests), default=1),
         block_size=reports[0].facts.block_size if reports else 0,
         note=APPROXIMATE if any(report.facts.approximate for report in reports) else "",
     )
+    yield page.render("pkv_lint.outputs", TEMPLATE, values)
 
 
 def files_in(report: Report) -> list[str]:
@@ -203,7 +205,7 @@ def item(number: int, report: Report, finding: Finding) -> Item:
         tuple(costs(report, finding)),
         tuple(versions(report, finding)),
         request,
-        token / request.tokens if token is not None and request and request.tokens else None,
+        100 * token / request.tokens if token is not None and request and request.tokens else None,
         tuple(stretches(replayed, finding, report.facts.block_size)) if replayed else (),
     )
 

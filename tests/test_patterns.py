@@ -43,6 +43,7 @@ NO_TIMES = [
     "0123456789 9999999999 12345678901",
     "call 555-12-2024",
     "a fee of $12.05. Also £ 10.11. a day",
+    "it costs EUR 12.11. in all, or USD 10.05. a day",
 ]
 
 

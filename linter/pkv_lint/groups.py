@@ -86,16 +86,24 @@ def grouped(replayed: Sequence[Replayed], block_size: int, count: CountTokens) -
 
 
 def apart(spots: Mapping[Spot, Sequence[Cause]]) -> Iterator[tuple[Spot, Sequence[Cause]]]:
-    """The causes of each spot; a date and an identifier that change in one line of one request are two faults."""
+    """The causes of each spot; a date and an identifier that change in one line of one request are two faults, and so
+    are a clock and the name of a user."""
     for key, members in spots.items():
         natures: dict[int, set[Nature]] = {}
         for cause in members:
             natures.setdefault(cause.turn.index, set()).add(cause.nature)
-        both = any(found >= {"timestamp", "identifier"} for found in natures.values())
+        both = any(found >= {"timestamp", "identifier"} for found in natures.values()) or any(map(is_name, members))
         for part in (True, False) if both else ():
-            yield key, [cause for cause in members if (cause.nature == "timestamp") is part]
+            chosen = [cause for cause in members if (cause.nature == "timestamp") is part]
+            if chosen:
+                yield key, chosen
         if not both:
             yield key, members
+
+
+def is_name(cause: Cause) -> bool:
+    """Whether what differs between users is a name: nothing of a date that is written in an unknown way."""
+    return cause.nature == "per_user" and re.search(r"\d", cause.change.before + cause.change.after) is None
 
 
 def settled(causes: Sequence[Cause], continued: bool) -> Nature:

@@ -41,6 +41,8 @@ STUCK = (
 )
 DIGIT = re.compile(r"\d")
 FREE = r"(?<![\d])(?<![\w][-_.:/])"
+# "It costs EUR 12.11."
+UNPRICED = r"(?<![$€£¥])(?<![$€£¥]\s)(?<!(?-i:EUR|USD|GBP|CHF|JPY|CNY|SEK|NOK|DKK|PLN)\s)"
 EAST_HALF = r"(?P<east>上午|下午|中午|晚上|凌晨|午前|午後|오전|오후)\s?"
 AFTERNOON = ("下午", "晚上", "午後", "오후")
 # Between a day and a month, a month and a year: "29 de noviembre de 2026", "29. November 2026", "29-Nov-2026".
@@ -82,7 +84,7 @@ def forms() -> tuple[tuple[PieceKind, re.Pattern[str]], ...]:
         ("date", rf"{FREE}{ANY_YEAR}(?P<by>[-/.]){MONTH}(?P=by){DAY}(?!\d){STUCK}"),
         ("date", rf"{FREE}{DAY}(?P<by>[-/.])\s?(?P<mo>\d{{1,2}})(?P=by)\s?{YEAR}(?!\d){STUCK}"),
         ("date", rf"{FREE}(?P<d>[0-3]\d)(?P<by>[./])(?P<mo>[0-3]\d)(?P=by)(?P<yy>\d\d)(?![\d./])"),
-        ("date", rf"{FREE}(?<![$€£¥])(?<![$€£¥]\s)(?P<d>[0-3]\d)\.\s?(?P<mo>[01]\d)\.(?!\s?\d)"),
+        ("date", rf"{FREE}{UNPRICED}(?P<d>[0-3]\d)\.\s?(?P<mo>[01]\d)\.(?!\s?\d)"),
         ("date", rf"{FREE}(?P<d>\d{{1,2}})/(?P<mo>\d{{1,2}})/(?P<yy>\d\d)(?![\d/])"),
         ("date", rf"{FREE}{YEAR}(?P<mo>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01])(?!\d){STUCK}"),
         (

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from . import test_pkv20x, test_pkv101, test_pkv102, test_pkv103, test_pkv105
-from .conversations import Line, codes, conversation, lint, prompt
+from .conversations import Line, codes, conversation, lint, prompt, value_at
 
 TEXTS = {
     "PKV101": (test_pkv101.CLOCKS, test_pkv101.cut),
@@ -64,3 +64,16 @@ def test_conversations_that_take_turns_share_a_finding(code: str, named: bool) -
                 topic=f"Case {session}. ",
             )
         assert codes(lint(lines)) == [code], name
+
+
+@pytest.mark.parametrize("line", ["Now {time}, user {name}.", "user={name} time={time}", "Hello {name}! It is {time}."])
+def test_a_name_and_a_clock_in_one_line_are_two_faults(line: str) -> None:
+    lines: list[Line] = []
+    for step, name in enumerate(["Anna Berg", "Ben", "Cleo Diaz"]):
+        for turn in range(3):
+            system = prompt(line.format(name=name, time=f"2026-11-29 14:{step:02d}:{turn:02d}"), 4)
+            lines += conversation(system, turns=[turn], session=f"s{step}", topic=f"Case {name}. ")
+    found = lint(lines)
+    assert sorted(codes(found)) == ["PKV101", "PKV104"]
+    per_user = next(finding for finding in found if finding.code == "PKV104")
+    assert "Ben" in value_at(lines, per_user)

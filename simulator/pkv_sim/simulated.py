@@ -56,6 +56,7 @@ class SimulatedReplay:
         config = settings.limits.config(num_gpu_blocks, tree.block_size, settings.profile)
         self._engines = tuple(EngineLoop(Scheduler(config), settings.timing) for _ in range(settings.replicas))
         self.caches = tuple(SchedulerCache(tree, engine.scheduler) for engine in self._engines)
+        self._intake = settings.timing.intake
         self._router = ROUTERS[settings.router](settings.replicas)
         self._requests = requests
         self._in_blocks = in_blocks
@@ -93,7 +94,10 @@ class SimulatedReplay:
 
     def _until_all_have_ended(self) -> Iterator[int]:
         """Yields the places of requests as they end."""
-        arrivals = deque(enumerate(request.start or 0.0 for request in self._requests))
+        taken_in = (
+            (request.start or 0.0) + self._intake.seconds(request.num_prompt_tokens) for request in self._requests
+        )
+        arrivals = deque(sorted(enumerate(taken_in), key=lambda arrival: arrival[1]))
         engines = self._engines
         while True:
             now = min(arrivals[0][1] if arrivals else inf, *(engine.next_end for engine in engines))

@@ -5,41 +5,32 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 import httpx
 
 from pkv_engine.verify.asking import Answer, Asking, ask
 from pkv_engine.verify.prediction import Cache
 from pkv_engine.verify.questions import Question
-from pkv_engine.verify.server import Server
+from pkv_engine.verify.recorded_times import alone, timed_lines
+from pkv_engine.verify.server import DEFAULT_STEP, Server
 from pkv_lint.prompt.errors import InputError
 from pkv_sim.progress import Progress, silently
 from pkv_sim.timing.fitting import Point, fit
 from pkv_sim.timing.timing_profile import StepLoad, TimingProfile
 from pkv_sim.workload import TrafficRequest
 
-UNCACHED = (8, 32, 128, 512, 1024, 2048, 4096)
-CACHED = (0, 256, 1024, 4096, 8192)
+CACHED = (0.0, 0.125, 0.25, 0.5, 0.75)
+"""Cached starts of prompts, as shares of the longest one."""
+FEWEST_NEW = 8
+"""Tokens behind them: this many, twice as many, and so on up to the longest."""
 DECODERS = (1, 2, 4, 8, 16)
 CONTEXTS = (64, 1024)
 """Tokens in front of what is generated."""
 GENERATED = 24
-REPEATS = 5
-VOCABULARY = range(100, 1000)
-"""Token ids that all vocabularies have, as text."""
-DEFAULT_STEP = 2048
-"""The token budget of a step, where the server does not tell."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """`longest` prompt in tokens, `budget` tokens of one step, `block_size` tokens."""
-
-    longest: int
-    budget: int
-    block_size: int
+ROUNDS = 5
+WORDS = ("river", "stone", "window", "letter", "garden", "winter", "silver", "market", "engine", "bridge", "candle")
 
 
 async def calibrate(
@@ -47,83 +38,120 @@ async def calibrate(
     server: Server,
     cache: Cache,
     *,
-    device: str,
+    longest: int,
     timeout: float,
     progress: Progress = silently,
 ) -> TimingProfile:
-    """Fit a timing profile to a server that nobody else uses: prompts of many uncached and cached lengths, one after
-    the other, and several requests that generate at once.
+    """Fit a timing profile to a server that nobody else uses: prompts of up to `longest` tokens with many uncached and
+    cached lengths, one after the other, and several requests that generate at once.
 
-    Raises InputError where requests fail.
+    How many tokens a prompt had and how many of them were cached is what the server reports. Raises InputError where
+    requests fail, or that is not reported.
     """
-    limits = _limits(server, cache)
-    probes = _Probes(client, server, limits, timeout)
-    await probes.warm_up()
-    points: list[Point] = []
-    lengths = [(cached, new) for cached in CACHED for new in UNCACHED if cached + new <= limits.longest]
-    for cached, new in progress(lengths, "prompts measured:", len(lengths)):
-        points.append(await probes.prefill(cached, new))
-    loads = [(context, count) for context in CONTEXTS for count in DECODERS if context + GENERATED <= limits.longest]
-    for context, count in progress(loads, "decode loads measured:", len(loads)):
-        points.append(await probes.decode(context, count))
-    return fit(points, server.models[0] if server.models else "", device)
+    longest = _longest(longest, server, cache)
+    probes = await _Probes.begin(client, server, timeout)
+    shapes: list[_Prefill | _Decode] = [
+        *_lengths(longest),
+        *(_Decode(context, count) for context in CONTEXTS for count in DECODERS if context + GENERATED <= longest),
+    ]
+    best: dict[_Prefill | _Decode, Point] = {}
+    # Round after round, so that a machine that is busy for a while spoils one measurement of each and not all of one.
+    for shape in progress([shape for _ in range(ROUNDS) for shape in shapes], "measured:", ROUNDS * len(shapes)):
+        point = await (probes.prefill(shape) if isinstance(shape, _Prefill) else probes.decode(shape))
+        # The least time: whatever else happens on a machine only adds to it.
+        best[shape] = min(best.get(shape, point), point, key=lambda measured: measured.seconds)
+    return fit(list(best.values()), *names_of(server))
 
 
-def _limits(server: Server, cache: Cache) -> Limits:
-    longest = server.max_model_len or max(CACHED) + max(UNCACHED)
+class _Prefill(NamedTuple):
+    """A prompt of which the start is cached; tokens, about."""
+
+    cached: int
+    new: int
+
+
+class _Decode(NamedTuple):
+    """Requests that generate at once, with so many tokens in front, about."""
+
+    context: int
+    sequences: int
+
+
+def _longest(wanted: int, server: Server, cache: Cache) -> int:
+    """No longer than the server takes, and than half of its cache, so that a probe does not evict its own start."""
+    limits = [wanted, (server.max_model_len or wanted + GENERATED) - GENERATED]
     if cache.num_gpu_blocks is not None:
-        # Half of the cache, so that what was cached for a probe is not evicted by it.
-        longest = min(longest, (cache.num_gpu_blocks - 1) * cache.block_size // 2)
-    return Limits(longest - GENERATED, server.max_num_batched_tokens or DEFAULT_STEP, cache.block_size)
+        limits.append((cache.num_gpu_blocks - 1) * cache.block_size // 2)
+    return min(limits)
+
+
+def _lengths(longest: int) -> list[_Prefill]:
+    """The prompts that are measured."""
+    new = [FEWEST_NEW << at for at in range((max(1, longest // FEWEST_NEW)).bit_length())]
+    return [
+        _Prefill(start, count)
+        for start in (int(longest * share) for share in CACHED)
+        for count in new
+        if start + count <= longest * 1.05
+    ]
 
 
 class _Probes:
-    def __init__(self, client: httpx.AsyncClient, server: Server, limits: Limits, timeout: float) -> None:
+    """Sends prompts of words. `tokens_per_word` is by the server's vocabulary."""
+
+    def __init__(self, client: httpx.AsyncClient, server: Server, timeout: float) -> None:
         self._client = client
         self._model = server.models[0] if server.models else None
-        self._limits = limits
+        self._budget = server.max_num_batched_tokens or DEFAULT_STEP
         self._timeout = timeout
         self._random = random.Random()
+        self._tokens_per_word = 1.0
 
-    async def warm_up(self) -> None:
-        """What a server does for the first time takes longer."""
-        for length in (8, 512, 2048):
-            if length <= self._limits.longest:
-                await self._send(self._tokens(length))
+    @classmethod
+    async def begin(cls, client: httpx.AsyncClient, server: Server, timeout: float) -> _Probes:
+        """What a server does for the first time takes longer, so it is asked a few times before anything counts."""
+        probes = cls(client, server, timeout)
+        for count in (8, 200, 200):
+            told = _usage(await probes._send(probes._words(count)))
+            probes._tokens_per_word *= told[0] / count
+        return probes
 
-    async def prefill(self, num_cached: int, num_new: int) -> Point:
-        """A prompt of which the start is cached: the time to its first token."""
-        cached = num_cached // self._limits.block_size * self._limits.block_size
-        prefix = self._tokens(cached)
-        if cached:
-            await self._send([*prefix, *self._tokens(1)])
-        times = [_ttft(await self._send([*prefix, *self._tokens(num_new)])) for _ in range(REPEATS)]
-        return Point(_chunks(cached, num_new, self._limits.budget), median(times))
+    async def prefill(self, shape: _Prefill) -> Point:
+        start = self._words(shape.cached)
+        if start:
+            await self._send(start)
+        answer = await self._send([*start, *self._words(shape.new)])
+        prompt, cached = _usage(answer)
+        return Point(steps_alone(prompt, cached, self._budget), _ttft(answer), prompt)
 
-    async def decode(self, context: int, count: int) -> Point:
-        """Several requests that generate together: the time from the first token to the last."""
-        prompts = [self._tokens(context) for _ in range(count)]
-        for prompt in prompts:
-            await self._send(prompt)
-        times = []
-        for _ in range(REPEATS):
-            answers = await asyncio.gather(*(self._send(prompt, GENERATED) for prompt in prompts))
-            times += [answer.ended - answer.started - _ttft(answer) for answer in answers]
-        steps = tuple(StepLoad.of([(context + at, 1)] * count) for at in range(GENERATED - 1))
-        return Point(steps, median(times))
+    async def decode(self, shape: _Decode) -> Point:
+        """From the first token to the last."""
+        prompts = [self._words(shape.context) for _ in range(shape.sequences)]
+        lengths = [_usage(await self._send(prompt))[0] for prompt in prompts]
+        answers = await asyncio.gather(*(self._send(prompt, GENERATED) for prompt in prompts))
+        steps = tuple(StepLoad.of([(length + at, 1) for length in lengths]) for at in range(GENERATED - 1))
+        return Point(steps, median(answer.ended - answer.started - _ttft(answer) for answer in answers))
 
-    def _tokens(self, count: int) -> list[int]:
-        return self._random.choices(VOCABULARY, k=count)
+    def _words(self, num_tokens: int) -> list[str]:
+        return self._random.choices(WORDS, k=round(num_tokens / self._tokens_per_word))
 
-    async def _send(self, prompt: Sequence[int], max_tokens: int = 1) -> Answer:
-        body = {"prompt": list(prompt), "ignore_eos": True, "temperature": 0.0}
+    async def _send(self, words: Sequence[str], max_tokens: int = 1) -> Answer:
+        body: dict[str, object] = {"prompt": " ".join(words), "ignore_eos": True, "temperature": 0.0}
         if self._model is not None:
             body["model"] = self._model
-        question = Question(TrafficRequest(0, "", 0, len(prompt)), "completions", body)
+        question = Question(TrafficRequest(0, "", 0, len(words)), "completions", body)
         answer = await ask(self._client, question, Asking(max_tokens=max_tokens, timeout=self._timeout))
         if answer.fault is not None:
             raise InputError(f"the server cannot be measured: {answer.fault.value}: {answer.message}")
         return answer
+
+
+def _usage(answer: Answer) -> tuple[int, int]:
+    """Prompt tokens and how many of them were cached."""
+    usage = answer.usage
+    if usage is None or usage.prompt_tokens is None or usage.cached_tokens is None:
+        raise InputError("the server cannot be measured: it does not report cached tokens")
+    return usage.prompt_tokens, usage.cached_tokens
 
 
 def _ttft(answer: Answer) -> float:
@@ -132,7 +160,26 @@ def _ttft(answer: Answer) -> float:
     return answer.ttft
 
 
-def _chunks(cached: int, new: int, budget: int) -> tuple[StepLoad, ...]:
-    """The steps of a prompt that is computed alone."""
-    end = cached + new
-    return tuple(StepLoad.of([(first, min(budget, end - first))]) for first in range(cached, end, budget))
+def steps_alone(num_prompt_tokens: int, num_cached_tokens: int, budget: int) -> tuple[StepLoad, ...]:
+    """The steps of at most `budget` tokens in which a prompt is computed by itself."""
+    return tuple(
+        StepLoad.of([(first, min(budget, num_prompt_tokens - first))])
+        for first in range(num_cached_tokens, num_prompt_tokens, budget)
+    )
+
+
+def fit_recorded(file: str, server: Server) -> TimingProfile:
+    """Fit a profile to traffic that pkv-record wrote (`ttft` and `usage`), by the requests that ran beside no other.
+    Such times say nothing of decoding. Raises InputError for too few of them."""
+    budget = server.max_num_batched_tokens or DEFAULT_STEP
+    points = [
+        Point(steps_alone(line.prompt_tokens, line.cached_tokens, budget), line.ttft, line.prompt_tokens)
+        for line in alone(timed_lines(file))
+    ]
+    return fit(points, *names_of(server))
+
+
+def names_of(server: Server) -> tuple[str, str]:
+    """What a profile calls the model, and what served it."""
+    model = server.models[0] if server.models else ""
+    return model, " ".join(filter(None, (server.engine, server.version)))

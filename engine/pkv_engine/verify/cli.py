@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pkv_engine.verify.report import Report
     from pkv_engine.verify.verification import Verifying
     from pkv_lint.prompt.renderer import Renderer
+    from pkv_sim.timing.timing_profile import TimingProfile
 
 PROGRAM = "pkv-verify"
 EPILOG = (
@@ -63,6 +64,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     help="For one request in all.",
 )
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key of the server.")
+@click.option(
+    "--timing", metavar="FILE", callback=stated, help="Timing profile to predict times to the first token with."
+)
+@click.option(
+    "--calibrate",
+    metavar="FILE",
+    callback=stated,
+    help="Measure the server afterwards, write a timing profile, and predict with it.",
+)
+@click.option(
+    "--recorded",
+    is_flag=True,
+    help="With --calibrate: fit to the times that TRAFFIC has (pkv-record) instead; nothing is sent.",
+)
 @click.option("--compare", metavar="TRAFFIC", help="Replay this one too, on an empty cache, and show what changes.")
 @click.option("--per-request", is_flag=True, help="Show every request.")
 @click.option(
@@ -87,6 +102,9 @@ def command(
     limit: int | None,
     timeout: float,
     api_key_env: str | None,
+    timing: str | None,
+    calibrate: str | None,
+    recorded: bool,
     compare: str | None,
     per_request: bool,
     format_: str,
@@ -100,11 +118,23 @@ def command(
 
     from pkv_engine.verify.asking import Asking
     from pkv_engine.verify.replay import Pace
+    from pkv_engine.verify.report import with_times
     from pkv_engine.verify.verification import Verifying
+    from pkv_lint.output_file import check_writable
     from pkv_sim.progress import on_terminal
+    from pkv_sim.timing.file import load_timing
 
     if recorded_times and concurrency > 1:
         raise click.UsageError("--recorded-times and --concurrency exclude each other")
+    if timing is not None and calibrate is not None:
+        raise click.UsageError("--timing and --calibrate exclude each other")
+    if calibrate is not None:
+        check_writable(calibrate)
+    if recorded:
+        if calibrate is None:
+            raise click.UsageError("--recorded is for --calibrate")
+        return _fit_recorded(file, calibrate)
+    profile = load_timing(timing) if timing is not None else None
     choice = Verifying(
         pace=Pace(concurrency, recorded_times),
         asking=Asking(max_tokens=max_tokens, timeout=timeout),
@@ -117,7 +147,13 @@ def command(
         progress=on_terminal,
     )
     files = [file, *([compare] if compare else [])]
-    reports = asyncio.run(_verify(files, base_url, _api_key(api_key_env), server, choice))
+    reports, measured = asyncio.run(
+        _verify(files, base_url, _api_key(api_key_env), server, choice, calibrated=calibrate is not None)
+    )
+    if measured is not None and calibrate is not None:
+        _save(measured, calibrate)
+    if (profile := profile or measured) is not None:
+        reports = [with_times(report, profile) for report in reports]
     _write(reports, format_, per_request=per_request)
     for report in reports:
         for error in report.unusable:
@@ -135,11 +171,18 @@ def _api_key(name: str | None) -> str | None:
 
 
 async def _verify(
-    files: Sequence[str], base_url: str | None, api_key: str | None, options: ServerOptions, choice: Verifying
-) -> list[Report]:
+    files: Sequence[str],
+    base_url: str | None,
+    api_key: str | None,
+    options: ServerOptions,
+    choice: Verifying,
+    *,
+    calibrated: bool,
+) -> tuple[list[Report], TimingProfile | None]:
     from pkv_engine.verify.asking import connect
+    from pkv_engine.verify.calibration import calibrate
     from pkv_engine.verify.target import Target, bundled_engine
-    from pkv_engine.verify.verification import find_server, verify
+    from pkv_engine.verify.verification import cache_of, find_server, verify
 
     bundled = (
         nullcontext(Target(_checked(base_url))) if base_url else bundled_engine(_engine_arguments(options, choice))
@@ -157,7 +200,41 @@ async def _verify(
         for file in files:
             reports.append(await verify(file, client, server, renderer, choice))
             choice = replace(choice, reset_cache=True)
-        return reports
+        if not calibrated:
+            return reports, None
+        # Afterwards, as what it sends fills the cache.
+        profile = await calibrate(
+            client,
+            server,
+            cache_of(server, choice),
+            longest=max(row.prompt_tokens for report in reports for row in report.rows),
+            timeout=choice.asking.timeout,
+            progress=choice.progress,
+        )
+        return reports, profile
+
+
+def _fit_recorded(file: str, output: str) -> int:
+    from pkv_engine.verify.calibration import fit_recorded
+    from pkv_engine.verify.server import Server
+
+    _save(fit_recorded(file, Server()), output)
+    return 0
+
+
+def _save(profile: TimingProfile, file: str) -> None:
+    """Write a timing profile, and say how good it is."""
+    import json
+
+    from pkv_lint.output_file import write_file
+    from pkv_sim.timing.file import timing_to_json
+
+    write_file(file, [json.dumps(timing_to_json(profile), indent=2) + "\n"])
+    assert profile.residuals is not None
+    complain(
+        PROGRAM,
+        f"{file}: fitted to {profile.residuals.points} times, half of them within {profile.residuals.median:.1%}",
+    )
 
 
 def _checked(url: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import Literal
@@ -15,10 +15,12 @@ from pkv_engine.verify.prediction import Cache
 from pkv_engine.verify.prompts import PromptDifference
 from pkv_engine.verify.questions import Question
 from pkv_engine.verify.replay import Pace
-from pkv_engine.verify.server import Counters, Server
+from pkv_engine.verify.server import DEFAULT_STEP, Counters, Server
 from pkv_engine.verify.signatures import Signature
 from pkv_lint.prompt.errors import InputError
 from pkv_sim.simulation import share
+from pkv_sim.timing.alone import Alone
+from pkv_sim.timing.timing_profile import TimingProfile
 from pkv_sim.workload import Refused
 
 Status = Literal["as predicted", "differs", "not reported", "not predicted", "fault"]
@@ -83,6 +85,8 @@ class Report:
     counted: Counters | None = None
     prompt_differences: tuple[PromptDifference, ...] = ()
     signatures: tuple[Signature, ...] = ()
+    timing: TimingProfile | None = None
+    timing_notes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @cached_property
@@ -157,6 +161,22 @@ class Report:
             return 2
         equal = not self.statuses["differs"] and (self.total is None or self.total[0] == self.total[1])
         return 0 if equal and not self.other_prompts else 1
+
+
+def with_times(report: Report, timing: TimingProfile) -> Report:
+    """The report with the predicted time to the first token of each request whose hit is predicted. Only requests that
+    ran alone have one: that of others depends on what ran beside them."""
+    if not report.pace.sequential:
+        return report
+    budget = report.server.max_num_batched_tokens or DEFAULT_STEP
+    alone = Alone(timing, budget)
+    rows = [
+        row
+        if row.predicted is None or row.answer.ttft is None
+        else replace(row, predicted_ttft=alone.ttft(row.prompt_tokens, row.predicted))
+        for row in report.rows
+    ]
+    return replace(report, rows=tuple(rows), timing=timing, timing_notes=tuple(alone.notes()))
 
 
 def reporting_of(answers: Sequence[Answer], server: Server) -> Reporting:

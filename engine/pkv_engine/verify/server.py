@@ -15,6 +15,10 @@ _SAMPLE = re.compile(r"^([a-z_]+):([a-z_]+)(?:\{(.*)\})? ([-+0-9.eE]+)$", re.MUL
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
+DEFAULT_STEP = 8192
+"""The token budget of a step of servers that do not tell theirs: vLLM's on large GPUs."""
+
+
 class Counters(NamedTuple):
     """Counters of the prefix cache since the server began, in tokens, and its preemptions."""
 

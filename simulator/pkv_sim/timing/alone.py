@@ -14,8 +14,8 @@ class Alone:
         self._validity = Validity(timing)
 
     def ttft(self, num_prompt_tokens: int, num_cached_tokens: int) -> float:
-        """Seconds from the first step to the first output token."""
-        seconds = 0.0
+        """Seconds until the first output token."""
+        seconds = self._timing.intake.seconds(num_prompt_tokens)
         for first in range(num_cached_tokens, num_prompt_tokens, self._chunk):
             load = StepLoad.of([(first, min(self._chunk, num_prompt_tokens - first))])
             self._validity.add(load)

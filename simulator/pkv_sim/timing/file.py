@@ -2,9 +2,10 @@
 
     {"version": 1, "kind": "fitted", "model": "Qwen/Qwen3-8B", "device": "1 x H100-SXM",
      "coefficients": {"step": s, "prefill_token": s, "attention_pair": s, "decode_sequence": s, "decode_context": s},
+     "intake": {"request": s, "prompt_token": s},
      "valid": {"prefill_token": [1, 8192], ...}, "residuals": {"points": n, "median": share, "largest": share}}
 
-Coefficients are in seconds; what a unit is says `StepLoad`. `valid` and `residuals` may be missing.
+Coefficients are in seconds; what a unit is says `StepLoad`. `intake`, `valid` and `residuals` may be missing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.source import decode, parse
-from pkv_sim.timing.timing_profile import Coefficients, Kind, Range, Residuals, StepLoad, TimingProfile
+from pkv_sim.timing.timing_profile import Coefficients, Intake, Kind, Range, Residuals, StepLoad, TimingProfile
 
 VERSION = 1
 KINDS: tuple[Kind, ...] = ("fitted", "roofline")
@@ -55,6 +56,7 @@ def timing_from_json(value: Any) -> TimingProfile:
         Coefficients(**{name: _number(given, name, "coefficients.") for name in Coefficients._fields}),
         _ranges(_object(value, "valid")) if "valid" in value else {},
         _residuals(_object(value, "residuals")) if value.get("residuals") is not None else None,
+        _intake(_object(value, "intake")) if value.get("intake") is not None else Intake(),
     )
 
 
@@ -67,6 +69,8 @@ def timing_to_json(profile: TimingProfile) -> dict[str, Any]:
         "device": profile.device,
         "coefficients": profile.coefficients._asdict(),
     }
+    if any(profile.intake):
+        found["intake"] = profile.intake._asdict()
     if profile.valid:
         found["valid"] = {name: list(valid) for name, valid in profile.valid.items()}
     if profile.residuals is not None:
@@ -95,6 +99,10 @@ def _ranges(value: Mapping[str, Any]) -> dict[str, Range]:
 def _residuals(value: Mapping[str, Any]) -> Residuals:
     points = _number(value, "points", "residuals.")
     return Residuals(int(points), _number(value, "median", "residuals."), _number(value, "largest", "residuals."))
+
+
+def _intake(value: Mapping[str, Any]) -> Intake:
+    return Intake(*(_number(value, name, "intake.") for name in Intake._fields))
 
 
 def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -47,6 +47,17 @@ class Coefficients(NamedTuple):
     decode_context: float
 
 
+class Intake(NamedTuple):
+    """Seconds that a request takes before its first step and behind it: for each one (HTTP), and for each token of its
+    prompt, cached or not (rendering, tokenising, hashing)."""
+
+    request: float = 0.0
+    prompt_token: float = 0.0
+
+    def seconds(self, num_prompt_tokens: int) -> float:
+        return self.request + self.prompt_token * num_prompt_tokens
+
+
 class Range(NamedTuple):
     """The smallest and the largest load of one step that a profile was fitted to."""
 
@@ -65,7 +76,8 @@ class Residuals:
 
 @dataclass(frozen=True, slots=True)
 class TimingProfile:
-    """`model` and `device` are names for people; `valid` has ranges by the names of `StepLoad`, none for a roofline."""
+    """`model` and `device` are names for people; `valid` has ranges by the names of `StepLoad`, none for a roofline.
+    `intake` is what a client's time has beside the engine's steps."""
 
     kind: Kind
     model: str
@@ -73,6 +85,7 @@ class TimingProfile:
     coefficients: Coefficients
     valid: Mapping[str, Range] = field(default_factory=dict)
     residuals: Residuals | None = None
+    intake: Intake = field(default_factory=Intake)
 
     def seconds(self, load: StepLoad) -> float:
         """How long a step with this load takes."""

@@ -121,6 +121,7 @@ def findings(report: Report) -> Iterator[str]:
     if report.warm and report.compared:
         found.append("the cache may have been warm (--reset-cache empties it first)")
     found += [f"approximate: {note}" for note in report.notes]
+    found += [f"times: {note}" for note in report.timing_notes]
     if found:
         yield ""
         yield from found

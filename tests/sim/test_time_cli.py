@@ -109,7 +109,7 @@ class TestTimes:
         assert "no limit to their number; in simulated time" in run.out
         assert (
             "times are an estimate (roofline): meta-llama/Llama-3.1-8B-Instruct on H100-SXM at the rates of its data "
-            "sheet; a real server is slower" in run.out
+            "sheet; expect a real server to be slower" in run.out
         )
         for name in ("time to first token", "time in the queue", "time per output token", "end to end"):
             assert f"  {name} " in run.out

@@ -72,7 +72,7 @@ def origin(timing: TimingProfile) -> str:
     if timing.kind == "roofline":
         return (
             f"times are an estimate (roofline): {timing.model} on {timing.device} at the rates of its data sheet; "
-            "a real server is slower"
+            "expect a real server to be slower"
         )
     found = f"times by a profile that was fitted to {timing.model} on {timing.device}"
     if timing.residuals is not None:

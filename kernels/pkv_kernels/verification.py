@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,11 @@ class Comparison:
         """False for NaN too."""
         return self.difference <= self.tolerance
 
+    def as_json(self) -> dict[str, object]:
+        """With null for a difference that is no number."""
+        finite = self.difference if math.isfinite(self.difference) else None
+        return {"what": self.what, "difference": finite, "tolerance": self.tolerance, "passed": self.passed}
+
 
 def difference(got: torch.Tensor, exact: torch.Tensor) -> float:
     """The largest error, relative to what is exact where that exceeds 1."""
@@ -56,20 +62,28 @@ class Batch:
     seq_lens: torch.Tensor
     max_query_len: int
 
-    def attention(
-        self, function: Callable[..., None] = paged_attention, dtype: torch.dtype | None = None
-    ) -> torch.Tensor:
-        """What the kernel writes, or another function with its arguments, to a tensor of a dtype (the query's)."""
-        out = torch.full_like(self.query, float("nan"), dtype=dtype)
+    def write_attention(self, out: torch.Tensor, function: Callable[..., None] = paged_attention) -> None:
+        """Calls the kernel, or another function, with these arguments."""
         function(
             out, self.query, self.key_cache, self.value_cache, self.block_tables, self.query_start_locs, self.seq_lens,
             self.query.shape[2] ** -0.5, self.max_query_len,
         )  # fmt: skip
+
+    def attention(self) -> torch.Tensor:
+        """What the kernel gives."""
+        out = torch.full_like(self.query, float("nan"))
+        self.write_attention(out)
+        return out
+
+    def exact_attention(self) -> torch.Tensor:
+        """What the reference gives, in float64."""
+        out = torch.full_like(self.query, float("nan"), dtype=torch.float64)
+        self.write_attention(out, reference.paged_attention)
         return out
 
     def difference(self) -> float:
         """Of paged_attention from its reference."""
-        return difference(self.attention(), self.attention(reference.paged_attention, torch.float64))
+        return difference(self.attention(), self.exact_attention())
 
 
 def random_batch(

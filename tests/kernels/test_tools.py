@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from pkv_kernels import check  # noqa: E402
+from pkv_kernels import attention_tile, check  # noqa: E402
 from pkv_kernels.aot import Compiled, problems  # noqa: E402
 from pkv_kernels.measurement import Sizes, measure  # noqa: E402
 from pkv_kernels.verification import Comparison  # noqa: E402
@@ -88,8 +88,19 @@ def test_check_reports_as_json(
     assert check.main(["--no-measure", "--output", str(output)]) == code
     report = json.loads(output.read_text())
     assert (report["version"], report["device"], report["wrong"]) == (1, "fake", code)
-    assert report["comparisons"][0]["what"] == "a kernel"
+    shown = None if difference != difference else difference
+    assert report["comparisons"] == [
+        {"what": "a kernel", "difference": shown, "tolerance": 0.02, "passed": not code}
+    ]  # fmt: skip
     assert ("wrong: Comparison(what='a kernel'" in capsys.readouterr().err) == bool(code)
+
+
+def test_the_documented_tiles_are_those_in_use() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
+    for (itemsize, head_size), short in attention_tile._SHORT.items():
+        long = attention_tile._LONG[itemsize, head_size]
+        cells = [f"{tile.rows} x {tile.keys} | {tile.warps} | {tile.stages}" for tile in (short, long)]
+        assert f"| {itemsize} | {head_size} | {cells[0]} | {cells[1]} |\n" in text
 
 
 def test_rates_are_sizes_over_times() -> None:

@@ -138,6 +138,16 @@ def test_a_bad_line_is_named_by_its_number(line: bytes, tmp_path: Path, capsys: 
     assert capsys.readouterr().err.startswith(f"pkv-lint: {file}:2:1: PKV901 ")
 
 
+@pytest.mark.parametrize("later", [{}, {"chat_template_kwargs": None}], ids=["left out", "null"])
+def test_arguments_of_the_template_that_are_gone(later: dict[str, Any]) -> None:
+    template = "{{ (mode | default('none')) * 90 }}{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    renderer = Renderer.load(chat_template=template)
+    lines = [{**GOOD, "chat_template_kwargs": {"mode": "verbose"}}, {**GOOD, **later}]
+    data = "\n".join(map(json.dumps, lines)).encode()
+    batch = lint_files(["-"], RULES, lambda line: renderer, lambda _: 16, zone=UTC, source=lambda _: io.BytesIO(data))
+    assert [finding.code for report in batch.reports for finding in report.findings] == ["PKV103"]
+
+
 def test_images_are_taken_where_no_model_is_named(tmp_path: Path) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     file = tmp_path / "request.json"

@@ -129,9 +129,10 @@ def edited(value: Any, steps: Steps, edit: Edit) -> Any:
     if isinstance(value, list):
         assert isinstance(step, int)
         return [*value[:step], edited(value[step], rest, edit), *value[step + 1 :]]
+    members = value or {}  # the later body may have none of the template's arguments, or null in their place
     if not rest and edit.value is ABSENT:
-        return {name: item for name, item in value.items() if name != step}
-    return {**value, step: edited(value.get(step), rest, edit)}
+        return {name: item for name, item in members.items() if name != step}
+    return {**members, step: edited(members.get(step), rest, edit)}
 
 
 def template_arguments(before: Chat, after: Chat) -> Iterator[Change]:

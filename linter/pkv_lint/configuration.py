@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
@@ -62,15 +61,21 @@ def read_configuration(file: Path, *, required: bool = True) -> Configuration | 
     for key, value in table.items():
         path = key_path(name, key)
         if key not in KEYS:
-            near = get_close_matches(key.lower().replace("_", "-"), KEYS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KEYS)}"
-            raise InputError(f"is no setting of pkv; {hint}", file=name, path=path)
+            raise InputError(f"is no setting of pkv; {hint(key)}", file=name, path=path)
         try:
             values[key] = KEYS[key](value, folder)
         except ValueError as error:
             raise InputError(str(error), file=name, path=path) from None
     models, severities = values.pop("models", {}), values.pop("severity", {})
     return Configuration(name, {PARAMETERS[key]: value for key, value in values.items()}, models, severities)
+
+
+def hint(key: str) -> str:
+    """What may have been meant by a key that does not exist."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(key.lower().replace("_", "-"), KEYS, 1)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(KEYS)}"
 
 
 def shown(file: Path) -> str:

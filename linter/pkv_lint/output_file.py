@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +27,8 @@ def write_file(name: str, parts: Iterable[str]) -> None:
 def write_bytes(name: str, parts: Iterable[bytes]) -> None:
     """Write a file, or its content anew. A reader sees the old one or the whole new one. Raises InputError."""
     check_writable(name)
+    import tempfile
+
     target = os.path.realpath(name)
     try:
         if os.path.exists(target) and not os.path.isfile(target):

@@ -153,6 +153,15 @@ class TestUsage:
         for heading in ("What it does", "Why it matters", "Example", "Use instead", "Fix safety"):
             assert f"\n\n{heading}\n\n" in run.out
 
+    @pytest.mark.parametrize("name", ["PKV203", "203", "tool-set-changed", "Tool-Set-Changed"])
+    def test_explain_by_code_number_or_name(self, lint: Lint, name: str) -> None:
+        assert lint("--explain", name).out == lint("--explain", "pkv203").out != ""
+
+    def test_what_is_explained_fits_the_terminal(self, lint: Lint, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COLUMNS", "70")
+        prose = [line for line in lint("--explain", "203").out.splitlines() if not line.startswith("    ")]
+        assert 60 < max(map(len, prose)) <= 70
+
     def test_list_rules(self, lint: Lint) -> None:
         run = lint("--list-rules")
         assert run.status == 0

@@ -87,7 +87,7 @@ def _longest(wanted: int, server: Server, cache: Cache) -> int:
 
 def _lengths(longest: int) -> list[_Prefill]:
     """The prompts that are measured."""
-    new = [FEWEST_NEW << at for at in range((max(1, longest // FEWEST_NEW)).bit_length())]
+    new = [FEWEST_NEW << at for at in range((max(1, longest // FEWEST_NEW)).bit_length())] + [longest]
     return [
         _Prefill(start, count)
         for start in (int(longest * share) for share in CACHED)

@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(["text", "json", "html"]),
     default="text",
     show_default=True,
     help="Output format.",
@@ -276,6 +276,10 @@ def _write(reports: Sequence[Report], format_: str, *, per_request: bool) -> Non
     if format_ == "json":
         documents = [json.document(report) for report in reports]
         write(json.dumps(documents[0] | ({"compare": documents[1]} if len(documents) > 1 else {})))
+    elif format_ == "html":
+        from pkv_engine.verify.outputs import html
+
+        write(html.page(reports))
     elif len(reports) > 1:
         write(text.comparison(*reports))
     else:

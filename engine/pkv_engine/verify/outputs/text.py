@@ -151,8 +151,8 @@ def comparison_rows(before: Report, after: Report) -> Iterator[tuple[str, str, s
         yield "TTFT, median", milliseconds(before.ttft), milliseconds(after.ttft)
 
 
-def milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:,.1f} ms"
+def milliseconds(seconds: float, digits: int = 1) -> str:
+    return f"{seconds * 1000:,.{digits}f} ms"
 
 
 def number(value: int | None) -> str:

@@ -107,10 +107,8 @@ class TestTimes:
         run = sim(TRAFFIC, *SIMULATED, "--per-request")
         assert run.status == 0 and run.err == ""
         assert "no limit to their number; in simulated time" in run.out
-        assert (
-            "times are an estimate (roofline): meta-llama/Llama-3.1-8B-Instruct on H100-SXM at the rates of its data "
-            "sheet; expect a real server to be slower" in run.out
-        )
+        estimate = "times are an estimate (roofline of meta-llama/Llama-3.1-8B-Instruct on H100-SXM)"
+        assert f"{estimate}: expect a real server to be slower" in run.out
         for name in ("time to first token", "time in the queue", "time per output token", "end to end"):
             assert f"  {name} " in run.out
         assert "  at most 1 running and 0 waiting at once, 0 preemptions" in run.out
@@ -158,12 +156,12 @@ class TestTimes:
         line = f"--hf-overrides '{json.dumps(LLAMA)}'"
         run = sim(traffic, "--gpu", "l4", "--vllm-args", line, "--schedule", "simulated")
         assert run.status == 0
-        assert "times are an estimate (roofline): llama on L4 at the rates of its data sheet" in run.out
+        assert "times are an estimate (roofline of llama on L4)" in run.out
 
     def test_before_and_after(self, sim: Sim) -> None:
         run = sim(TRAFFIC, "--compare", ROOT / "examples" / "traffic_fixed.jsonl", *TIMING)
         assert "  time to first token, p95          20.8 ms       11.7 ms       -9.1 ms" in run.out
-        assert "times are an estimate (roofline)" in run.out
+        assert "times are an estimate (roofline of meta-llama/" in run.out
 
     def test_the_same_input_gives_the_same_output(self, sim: Sim, traffic: Path) -> None:
         arguments = (traffic, *SIMULATED, "--replicas", "3", "--router", "prefix-aware", "--per-request")

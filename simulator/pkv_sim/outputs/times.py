@@ -25,25 +25,31 @@ def lines(simulation: Simulation, *, per_request: bool = False) -> Iterator[str]
     for name, distribution in rows(latency):
         values = (distribution.mean, distribution.p50, distribution.p95, distribution.p99, distribution.max)
         yield f"  {name:<22}  " + "  ".join(f"{shown(value):>10}" for value in values)
-    throughput = throughput_of(simulation)
-    if throughput is None:
-        yield "  each request as if it were alone on its replica: nothing waits"
-    else:
-        running = max(engine.peak_running for engine in simulation.engines)
-        waiting = max(engine.peak_waiting for engine in simulation.engines)
-        yield (
-            f"  {shown(throughput.seconds)} in all: {throughput.per_second(throughput.requests):,.2f} requests/s, "
-            f"{throughput.per_second(throughput.prompt_tokens):,.0f} prompt tokens/s, "
-            f"{throughput.per_second(throughput.output_tokens):,.0f} output tokens/s"
-        )
-        on = "" if len(simulation.engines) == 1 else " on a replica"
-        yield (
-            f"  at most {running:,} running and {waiting:,} waiting at once{on}, "
-            f"{counted(throughput.preemptions, 'preemption')}"
-        )
+    for line in work_lines(simulation):
+        yield f"  {line}"
     if per_request:
         yield ""
         yield from request_lines(simulation.served)
+
+
+def work_lines(simulation: Simulation) -> Iterator[str]:
+    """What was done in which time, and what waited."""
+    throughput = throughput_of(simulation)
+    if throughput is None:
+        yield "each request as if it were alone on its replica: nothing waits"
+        return
+    running = max(engine.peak_running for engine in simulation.engines)
+    waiting = max(engine.peak_waiting for engine in simulation.engines)
+    yield (
+        f"{shown(throughput.seconds)} in all: {throughput.per_second(throughput.requests):,.2f} requests/s, "
+        f"{throughput.per_second(throughput.prompt_tokens):,.0f} prompt tokens/s, "
+        f"{throughput.per_second(throughput.output_tokens):,.0f} output tokens/s"
+    )
+    on = "" if len(simulation.engines) == 1 else " on a replica"
+    yield (
+        f"at most {running:,} running and {waiting:,} waiting at once{on}, "
+        f"{counted(throughput.preemptions, 'preemption')}"
+    )
 
 
 def comparison(before: Simulation, after: Simulation) -> Iterator[str]:
@@ -71,8 +77,7 @@ def origin(timing: TimingProfile) -> str:
     """What the times rest on."""
     if timing.kind == "roofline":
         return (
-            f"times are an estimate (roofline): {timing.model} on {timing.device} at the rates of its data sheet; "
-            "expect a real server to be slower"
+            f"times are an estimate (roofline of {timing.model} on {timing.device}): expect a real server to be slower"
         )
     found = f"times by a profile that was fitted to {timing.model} on {timing.device}"
     if timing.residuals is not None:

@@ -34,15 +34,15 @@ from pkv_kernels.norm import add_rms_norm, rms_norm
 from pkv_kernels.rotary import rotary_embedding
 from pkv_kernels.sampling import sample
 
-SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
+SHARED_MEMORY = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
 """Bytes that one program may have, by compute capability (CUDA C++ Programming Guide, technical specifications)."""
 TENSOR_CORES = {
     arch: {"prompt": prompt, "decode": "mma.sync", "split decode": "mma.sync"}
-    for arch, prompt in {80: "mma.sync", 90: "wgmma", 100: "tcgen05.mma"}.items()
+    for arch, prompt in {80: "mma.sync", 89: "mma.sync", 90: "wgmma", 100: "tcgen05.mma", 120: "mma.sync"}.items()
 }
 """The instructions that products of half precision should become."""
-MAX_STACK = 128
-"""Bytes of registers that a thread may spill: a few values that live across a loop, not what loops work on."""
+MAX_STACK = 160
+"""Bytes of registers that a thread may spill."""
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 HEAD_SIZES = (64, 80, 96, 128, 256)
 BLOCK_SIZES = (16, 32, 64, 128)
@@ -158,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pkv_kernels.aot", description="Compile every kernel ahead of time."
     )
-    parser.add_argument("--arch", type=int, nargs="+", choices=SHARED_MEMORY, default=list(SHARED_MEMORY))
+    parser.add_argument("--arch", type=int, nargs="+", choices=SHARED_MEMORY, default=[80, 90, 100])
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--head-size", type=int, nargs="+", choices=HEAD_SIZES, default=list(HEAD_SIZES))
     parser.add_argument("--block-size", type=int, nargs="+", choices=BLOCK_SIZES, default=[16, 128])

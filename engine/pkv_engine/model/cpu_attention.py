@@ -72,10 +72,12 @@ class CpuAttention:
         out = torch.zeros_like(query)
         for group in self._groups:
             # [sequences * num_kv_heads, num_keys, head_size]
-            keys = cache.keys.view(-1, self._head_size)[group.index].view(-1, group.num_keys, self._head_size)
-            values = cache.values.view(-1, self._head_size)[group.index].view(-1, group.num_keys, self._head_size)
+            keys, values = (
+                part.view(-1, self._head_size).index_select(0, group.index).view(-1, group.num_keys, self._head_size)
+                for part in (cache.keys, cache.values)
+            )
             for tile in group.tiles:
-                out[tile.rows] = self._attend(query[tile.rows], keys, values, tile)
+                out.index_copy_(0, tile.rows, self._attend(query.index_select(0, tile.rows), keys, values, tile))
         return out
 
     def _attend(self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, tile: _Tile) -> torch.Tensor:

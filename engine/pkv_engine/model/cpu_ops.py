@@ -22,7 +22,7 @@ def rotary_embedding(
     query: torch.Tensor, key: torch.Tensor, cos_sin_cache: torch.Tensor, positions: torch.Tensor
 ) -> None:
     """Turns the pairs (i, i + head_size / 2) of [rows, heads, head_size], in place. The table is `cos_sin_table`'s."""
-    cos, sin = cos_sin_cache[positions].unsqueeze(1).chunk(2, -1)
+    cos, sin = cos_sin_cache.index_select(0, positions).unsqueeze(1).chunk(2, -1)
     for x in (query, key):
         first, second = x.chunk(2, -1)
         turned = torch.addcmul(first * cos, second, sin, value=-1)

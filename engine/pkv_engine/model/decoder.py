@@ -117,7 +117,7 @@ class Decoder:
         """Computes the batch's tokens, writes their keys and values, and gives the logits [sampled rows, vocab_size] of
         `batch.sampled_rows`, in the model's dtype."""
         eps, ops = self.config.rms_norm_eps, self._ops
-        residual = self._embedding[batch.token_ids]
+        residual = self._embedding.index_select(0, batch.token_ids)
         x = torch.zeros_like(residual)
         for layer, layer_cache in zip(self._layers, cache.layers, strict=True):
             x = ops.add_rms_norm(x, residual, layer.attention_norm, eps)
@@ -125,7 +125,7 @@ class Decoder:
             x = ops.add_rms_norm(x, residual, layer.mlp_norm, eps)
             x = layer.down(ops.silu_mul(layer.gate_up(x)))
         rows = batch.sampled_rows
-        return self.head(ops.rms_norm(x[rows] + residual[rows], self._norm, eps))
+        return self.head(ops.rms_norm(x.index_select(0, rows) + residual.index_select(0, rows), self._norm, eps))
 
     def _attend(
         self, layer: _Layer, x: torch.Tensor, batch: Batch, attention: Attention, cache: LayerCache

@@ -153,6 +153,7 @@ class Attribution:
         self.renderer = renderer
         self.namespace: Hashable = turn.namespace
         self.undone: list[Change] = []
+        self.prompt = turn.prompt  # without what was undone
         self.renders = 0
 
     def causes(self) -> Iterator[Cause]:
@@ -166,12 +167,10 @@ class Attribution:
             self.namespace, self.hit = self.turn.model, elsewhere
         if self.hit >= self.cache.full_blocks(len(self.earlier.cached_after)):
             return
-        prompt = self.turn.prompt
-        if self.shared(prompt) < len(self.earlier.ids):
+        if self.shared(self.prompt) < len(self.earlier.ids):
             yield from self.differences()
-            prompt = self.rendered(self.undone) or prompt
         if self.relation == "continued":
-            yield from self.template(prompt)
+            yield from self.template(self.prompt)
 
     def cause(self, change: Change, nature: Nature, token: int, hit_without: int) -> Cause:
         return Cause(self.turn, self.earlier, self.relation, change, nature, token, self.hit, hit_without)
@@ -205,16 +204,15 @@ class Attribution:
     def differences(self) -> Iterator[Cause]:
         """What the two requests differ in, undone one after the other."""
         steps = self.steps()
-        prompt = self.turn.prompt
-        while steps and (token := self.shared(prompt)) < len(self.earlier.ids):
+        while steps and (token := self.shared(self.prompt)) < len(self.earlier.ids):
             found = self.next_step(steps, token)
             if found is None:
                 return
-            undone, prompt = found
+            undone, self.prompt = found
             self.undone += [step.change for step in undone]
             steps = [step for step in steps if step not in undone]
             first = undone[0]
-            better = self.cache.hit(prompt.token_ids, self.namespace)
+            better = self.cache.hit(self.prompt.token_ids, self.namespace)
             if self.is_usual(first):
                 self.hit = max(self.hit, better)
             else:
@@ -335,8 +333,8 @@ class Attribution:
 
     def moved_text(self) -> str | None:
         """The same, told by what stands at the break: some templates print a frame even without tools."""
-        then, now = self.render(self.earlier.chat, self.earlier), self.rendered(self.undone)
-        if then is None or now is None or then.text is None or now.text is None:
+        then, now = self.earlier.prompt, self.prompt
+        if then.text is None or now.text is None:
             return None
         start = common_text(then.text, now.text)
         value = value_from(then, start)

@@ -9,9 +9,9 @@ separator or a small word stands between them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from pkv_lint.calendar_names import ERAS, EVERYDAY, MONTHS, SHORT_WEEKDAYS, WEEKDAYS, in_ascii
@@ -151,8 +151,10 @@ def find_timestamps(text: str, start: int, end: int) -> list[Timestamp]:
     return [one for one in found if one.end > start and one.start < max(end, start + 1)]
 
 
-def pieces(text: str) -> list[Piece]:
-    """The pieces in order; where two overlap the longer one counts."""
+@lru_cache(maxsize=256)
+def pieces(text: str) -> Sequence[Piece]:
+    """The pieces in order; where two overlap the longer one counts. Remembered, because what changes in a line is asked
+    about several times."""
     digits = DIGIT.search(text) is not None
     found = [
         Piece(kind, *match.span(), {name: value for name, value in match.groupdict().items() if value is not None})
@@ -191,7 +193,7 @@ def seconds(digits: str) -> float | None:
     return value if int(value) in EPOCHS else None
 
 
-def runs(found: list[Piece], text: str) -> list[list[Piece]]:
+def runs(found: Sequence[Piece], text: str) -> list[list[Piece]]:
     """Pieces put together: at most one date, one time and one weekday. Short weekdays count only next to others."""
     together: list[list[Piece]] = []
     for piece in found:

@@ -204,6 +204,26 @@ class TestVolatileLines:
         assert [value["instructions"] for value in run.values] == [SYSTEM] * 2
         assert run.values[1]["input"][2]["content"].startswith("The time is 2026-11-29 14:05:01.\n")
 
+    def test_each_conversation_keeps_its_own(self, fix: Fix) -> None:
+        def system(turn: int) -> str:
+            return f"{clocked(turn)}\n{clocked(turn)}"  # the same line twice
+
+        first, second = conversation(2, system), conversation(2, lambda turn: system(turn + 30))
+        lines = [
+            {"session_id": name, "request": body}
+            for pair in zip(first, second, strict=True)
+            for name, body in zip("ab", pair, strict=True)
+        ]
+        run = fix(lines, "--unsafe-fixes")
+        bodies = [value["request"]["messages"] for value in run.values]
+        assert [messages[0]["content"] for messages in bodies] == [f"{SYSTEM}\n{SYSTEM}"] * 4
+        assert [messages[-1]["content"][:66] for messages in bodies] == [
+            f"The time is 2026-11-29 14:05:{second}.\n" * 2 for second in ("00", "30", "01", "31")
+        ]
+        assert [messages[1]["content"][:33] for messages in bodies[2:]] == [
+            f"The time is 2026-11-29 14:05:{second}.\n" for second in ("00", "30")
+        ]
+
     def test_not_a_paragraph_that_only_holds_a_clock(self, fix: Fix) -> None:
         bodies = conversation(2, lambda turn: clocked(turn).replace("\n", " ") + "\nBe kind.")
         run = fix(bodies, "--unsafe-fixes")

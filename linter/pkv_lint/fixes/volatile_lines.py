@@ -103,7 +103,7 @@ def changed(lines: Sequence[Line], common: Mapping[str, int]) -> list[bool]:
     left = Counter(common)
     marks = []
     for line in lines:
-        marks.append(bool(line.text.strip()) and not left[line.text])
+        marks.append(bool(line.text.strip()) and left[line.text] <= 0)
         left[line.text] -= 1
     return marks
 

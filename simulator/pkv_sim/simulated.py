@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
-from math import inf
+from math import ceil, inf
 
 from pkv_lint.prompt.errors import InputError
 from pkv_sim.chains import ChainHasher, SchedulerCache, chain_names, prompt_without_content
@@ -51,9 +51,7 @@ class SimulatedReplay:
             if request.start is None:
                 message = "has no timestamp, which --schedule simulated needs"
                 raise InputError(message, file=request.file, line=request.line)
-        # Without a limit there is a block for everything that is ever computed.
-        num_gpu_blocks = settings.num_gpu_blocks or 1 + max(1, sum(blocks.num_blocks for blocks in in_blocks))
-        config = settings.limits.config(num_gpu_blocks, tree.block_size, settings.profile)
+        config = settings.limits.config(num_gpu_blocks(settings, in_blocks), tree.block_size, settings.profile)
         self._engines = tuple(EngineLoop(Scheduler(config), settings.timing) for _ in range(settings.replicas))
         self.caches = tuple(SchedulerCache(tree, engine.scheduler) for engine in self._engines)
         self._intake = settings.timing.intake
@@ -190,6 +188,14 @@ class SimulatedReplay:
         if self._reasons is not None:
             self._reasons.ended(at, replica)
         return True
+
+
+def num_gpu_blocks(settings: Settings, in_blocks: Sequence[BlockRequest]) -> int:
+    """The blocks of a replica. More than are ever computed, above the watermark, change nothing but the memory that the
+    simulation takes; as many stand in where there is no limit."""
+    computed = sum(blocks.num_blocks for blocks in in_blocks)
+    most = 2 + ceil((computed + 1) / (1 - settings.limits.watermark))
+    return min(settings.num_gpu_blocks or most, most)
 
 
 def num_output_tokens(request: TrafficRequest, replies: Replies) -> int:

@@ -170,6 +170,9 @@ def test_lengths(value: str, length: int | None) -> None:
         ("--long-prefill-token-threshold 2048", "long_prefill_token_threshold", 2048),
         ("--scheduling-policy priority", "scheduling_policy", "priority"),
         ("--no-async-scheduling", "async_scheduling", False),
+        ("--watermark 0.05", "watermark", 0.05),
+        ("--no-scheduler-reserve-full-isl", "scheduler_reserve_full_isl", False),
+        ("--scheduler-reserve-full-isl m", "scheduler_reserve_full_isl", True),
     ],
 )
 def test_flags(flag: str, name: str, value: Any) -> None:

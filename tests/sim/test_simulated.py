@@ -198,6 +198,13 @@ class TestReasons:
         assert simulated(*calls).served[1].cached_tokens == 0
 
 
+def test_more_blocks_than_are_ever_computed_cost_nothing() -> None:
+    calls = [request(n, range(100 * n, 100 * n + 12), 0.0, 4) for n in range(3)]
+    for limits in (SYNC, SchedulerLimits(watermark=0.9, async_scheduling=False)):
+        found = [simulated(*calls, num_gpu_blocks=blocks, limits=limits) for blocks in (1 << 40, 1000, None)]
+        assert times_of(found[0]) == times_of(found[1]) == times_of(found[2])
+
+
 class TestRefusals:
     def test_larger_than_the_cache(self) -> None:
         simulation = simulated(request(0, range(40), 0.0), request(1, range(8), 0.0), num_gpu_blocks=5)

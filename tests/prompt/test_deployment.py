@@ -172,7 +172,7 @@ def test_lengths(value: str, length: int | None) -> None:
         ("--no-async-scheduling", "async_scheduling", False),
         ("--watermark 0.05", "watermark", 0.05),
         ("--no-scheduler-reserve-full-isl", "scheduler_reserve_full_isl", False),
-        ("--scheduler-reserve-full-isl m", "scheduler_reserve_full_isl", True),
+        ("--scheduler-reserve-full-isl", "scheduler_reserve_full_isl", True),
     ],
 )
 def test_flags(flag: str, name: str, value: Any) -> None:

@@ -50,11 +50,11 @@ async def answer(
 
     The status waits for the first token, so that a request which the engine refuses or fails at gets the right one.
     """
-    deltas = service.samples(body, samples)
     name = request.headers.get("x-request-id") or body.request_id or uuid.uuid4().hex
     # A client's name may hold what UTF-8 cannot write.
-    response_id = f"{wording.prefix}-{name.encode('ascii', 'backslashreplace').decode()}"
-    common = {"id": response_id, "created": int(time.time()), "model": service.names[0]}
+    name = name.encode("ascii", "backslashreplace").decode()
+    deltas = service.samples(name, body, samples)
+    common = {"id": f"{wording.prefix}-{name}", "created": int(time.time()), "model": service.names[0]}
     first = await anext(deltas)
     if body.stream:
         return EventStream(_events(body, wording, samples, common, first, deltas))

@@ -73,15 +73,15 @@ class Service:
         """Raises RenderError for what vLLM refuses."""
         return await self.in_thread(lambda: self.renderer.render(body, api=api))
 
-    async def samples(self, body: GenerationBody, samples: Sequence[Sample]) -> Deltas:
-        """What the engine generates. Closing it aborts what is not done.
+    async def samples(self, name: str, body: GenerationBody, samples: Sequence[Sample]) -> Deltas:
+        """What the engine generates for the request of this name. Closing it aborts what is not done.
 
         Raises InputError for what can never run, ApiError where a step failed, EngineDeadError.
         """
         arrival = time.perf_counter()
         vocab_size = self.loaded.engine.vocab_size
         streams = [
-            (sample, self._generate(sample, body, body.sampling_params(sample.number, vocab_size), arrival))
+            (sample, self._generate(name, sample, body, body.sampling_params(sample.number, vocab_size), arrival))
             for sample in samples
         ]
         async with aclosing(merged(streams)) as deltas:
@@ -91,10 +91,11 @@ class Service:
                 yield sample, delta
 
     async def _generate(
-        self, sample: Sample, body: GenerationBody, params: SamplingParams, arrival: float
+        self, name: str, sample: Sample, body: GenerationBody, params: SamplingParams, arrival: float
     ) -> AsyncGenerator[Delta, None]:
         request = GenerationRequest(
-            request_id=uuid.uuid4().hex,
+            # Names may come from clients, who may use one twice.
+            request_id=f"{name}-{sample.index}-{uuid.uuid4().hex[:8]}",
             prompt_token_ids=sample.prompt.token_ids,
             params=params,
             cache_salt=body.cache_salt,

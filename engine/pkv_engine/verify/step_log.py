@@ -13,7 +13,6 @@ from typing import Any
 
 from pkv_engine.verify.asking import Answer
 from pkv_engine.verify.prediction import Cache, Prediction
-from pkv_engine.verify.questions import Question
 from pkv_engine.verify.server import Server
 from pkv_lint.prompt.errors import InputError
 from pkv_sim.hashing import BlockHasher
@@ -25,18 +24,18 @@ MANY_BLOCKS = 1 << 24
 """The cache of a server that does not tell its size."""
 
 
-def predict_from_steps(
-    log: Path, questions: Sequence[Question], answers: Sequence[Answer], cache: Cache, server: Server
-) -> Prediction:
-    """What each question hits when the simulator's scheduler gets the requests at the steps at which they came in.
+def predict_from_steps(log: Path, answers: Sequence[Answer], cache: Cache, server: Server) -> Prediction:
+    """What each request hits when the simulator's scheduler gets the requests at the steps at which they came in.
 
     Raises InputError for a log that cannot be read.
     """
     rows = list(_rows(log))
     config = _config(cache, server)
     hits = cached_by_arrivals(rows, config)
-    names = _names(rows, answers, questions)
-    return Prediction(tuple(None if name is None else hits.get(name) for name in names))
+    by_name = {_request_name(request_id): hit for request_id, hit in hits.items()}
+    # A reply has the prefix of its endpoint.
+    names = ((answer.response_id or "").partition("-")[2] for answer in answers)
+    return Prediction(tuple(by_name.get(name) for name in names))
 
 
 def cached_by_arrivals(rows: Iterable[dict[str, Any]], config: SchedulerConfig) -> dict[str, int]:
@@ -103,28 +102,9 @@ def _config(cache: Cache, server: Server) -> SchedulerConfig:
     )
 
 
-def _names(
-    rows: Sequence[dict[str, Any]], answers: Sequence[Answer], questions: Sequence[Question]
-) -> list[str | None]:
-    """The id that each question has in the log: the one in its answer, else that of an arrival with the same prompt."""
-    arrived = {row["id"]: row["prompt"] for row in rows if row["event"] == "arrival"}
-    names: list[str | None] = []
-    for question, answer in zip(questions, answers, strict=True):
-        name = _id_of(answer.response_id, arrived)
-        if name is None:
-            prompt = list(answer.prompt_token_ids or question.request.ids or ())
-            name = next((other for other, tokens in arrived.items() if tokens == prompt), None)
-        if name is not None:
-            del arrived[name]
-        names.append(name)
-    return names
-
-
-def _id_of(response_id: str | None, arrived: Iterable[str]) -> str | None:
-    """The id in the log that belongs to one in a reply; the engine numbers the samples of a request."""
-    if response_id is None:
-        return None
-    return next((name for name in arrived if name == response_id or name.startswith(f"{response_id}-")), None)
+def _request_name(request_id: str) -> str:
+    """The engine tells the samples of a request apart by two more parts of its name (`Service.samples`)."""
+    return request_id.rsplit("-", 2)[0]
 
 
 def _rows(log: Path) -> Iterator[dict[str, Any]]:

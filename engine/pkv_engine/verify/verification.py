@@ -113,7 +113,7 @@ def _prediction(
     questions: Sequence[Question], answers: Sequence[Answer], cache: Cache, server: Server, choice: Verifying
 ) -> Prediction:
     if choice.step_log is not None and not choice.pace.sequential:
-        made = predict_from_steps(choice.step_log, questions, answers, cache, server)
+        made = predict_from_steps(choice.step_log, answers, cache, server)
     else:
         made = predict(questions, answers, cache, sequential=choice.pace.sequential, ids_known=choice.exact_prompts)
     notes = list(made.notes)

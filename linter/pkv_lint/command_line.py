@@ -60,12 +60,13 @@ def complain(name: str, message: object) -> None:
     click.echo(f"{name}: {visible(' '.join(str(message).split()))}", err=True)
 
 
-def write(text: str | Iterable[str]) -> None:
-    """Print lines (or a text as it is); whoever reads them may go away before the end. Raises InputError where the
-    output cannot be written (a full disk)."""
-    for line in [text] if isinstance(text, str) else text:
+def write(text: str | bytes | Iterable[str]) -> None:
+    """Print lines (or a text, or bytes, as they are); whoever reads them may go away before the end. Raises InputError
+    where the output cannot be written (a full disk)."""
+    pieces = [text] if isinstance(text, (str, bytes)) else text
+    for piece in pieces:
         try:
-            click.echo(line, nl=not isinstance(text, str))
+            click.echo(piece, nl=pieces is text)
         except BrokenPipeError:
             drop_output()
             return

@@ -100,7 +100,7 @@ def without_tools(text: str) -> list[str]:
     return lines
 
 
-def test_a_patch_shows_what_would_change(fix: Fix, tmp_path: Path) -> None:
+def test_a_patch_shows_what_would_change(fix: Fix) -> None:
     run = fix(jsonl(SHUFFLED, indent=1).rstrip(), do="--diff")
     assert run.status == 1 and run.data == jsonl(SHUFFLED, indent=1).rstrip().encode()
     assert "PKV201 can be fixed (tools sorted by name): in 2 requests" in run.err
@@ -156,12 +156,15 @@ def test_the_mode_and_a_link_are_kept(fix: Fix, tmp_path: Path) -> None:
 
 
 def test_what_was_read_from_stdin_goes_to_stdout() -> None:
-    given = jsonl(SHUFFLED, end="\r\n")
+    bad = b"\xef\xbb\xbf\n\xff{]\r\n"
     done = subprocess.run(
-        [sys.executable, "-m", "pkv_lint.cli", "-", "--fix"], input=given.encode(), capture_output=True, check=False
+        [sys.executable, "-m", "pkv_lint.cli", "-", "--fix"],
+        input=bad + jsonl(SHUFFLED, end="\r\n").encode(),
+        capture_output=True,
+        check=False,
     )
-    assert done.stdout == jsonl(MENDED, end="\r\n").encode()
-    assert done.returncode == 0 and b"PKV201 fixed" in done.stderr
+    assert done.stdout == bad + jsonl(MENDED, end="\r\n").encode()
+    assert done.returncode == 2 and b"PKV201 fixed" in done.stderr and b"stdin:2:1: PKV901" in done.stderr
 
 
 def test_a_patch_of_stdin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

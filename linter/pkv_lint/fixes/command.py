@@ -20,7 +20,8 @@ def show(program: str, judge: Judge, stdin_name: str, *, unsafe: bool) -> tuple[
     """Print the fixes as a patch. Returns what would be found behind them, and whether there are any."""
     before = Documents(stdin_name)
     outcome = outcome_of(program, judge, before, unsafe=unsafe, made=False)
-    write(diff(before, outcome.documents))
+    patch = "".join(f"{line}\n" for line in diff(before, outcome.documents))
+    write(patch.encode(errors="surrogateescape"))
     return outcome.batch, any(True for _ in outcome.documents.changed(before))
 
 
@@ -32,7 +33,7 @@ def make(program: str, judge: Judge, stdin_name: str, *, unsafe: bool, reads_std
         if not (reads_stdin and name == stdin_name):
             write_bytes(name, [document.data])
     if reads_stdin and stdin_name in outcome.documents.files:
-        write(outcome.documents.files[stdin_name].text)
+        write(outcome.documents.files[stdin_name].data)
     return outcome.batch
 
 

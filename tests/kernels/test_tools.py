@@ -66,6 +66,10 @@ def test_check_says_what_it_needs(module: str) -> None:
     assert finished.stderr.count("\n") == 1
 
 
+def test_the_reference_needs_no_triton() -> None:
+    assert run("-c", "import sys; sys.modules['triton'] = None; import pkv_kernels.reference").returncode == 0
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_check_says_that_there_is_no_gpu() -> None:
     finished = run("-m", "pkv_kernels.check")

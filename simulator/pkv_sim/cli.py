@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, cast
@@ -12,9 +12,11 @@ import click
 
 from pkv_lint.command_line import complain, run, write
 from pkv_lint.options import ServerOptions, server_options
+from pkv_lint.output_file import check_writable, write_file
 
 if TYPE_CHECKING:
     from pkv_sim.generated import Generated
+    from pkv_sim.report import Report
     from pkv_sim.routing import RouterName
     from pkv_sim.settings import Schedule
     from pkv_sim.workload import Workload
@@ -109,8 +111,14 @@ def sizes(context: click.Context, option: click.Parameter, value: str | None) ->
 @click.option("--compare", metavar="TRAFFIC", help="Simulate this one too, and show what changes.")
 @click.option("--per-request", is_flag=True, help="Show every request.")
 @click.option(
-    "--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json", "html"]),
+    default="text",
+    show_default=True,
+    help="Output format; html is one page with charts, which needs nothing else.",
 )
+@click.option("--output", metavar="FILE", help="Write to this file instead of standard output.")
 @click.version_option(package_name="pkv-lint", prog_name=PROGRAM)
 def command(
     file: str,
@@ -130,6 +138,7 @@ def command(
     compare: str | None,
     per_request: bool,
     format_: str,
+    output: str | None,
     server: ServerOptions,
 ) -> int:
     """Predict by vLLM's own rules what its prefix cache serves of a traffic, and say why the rest is computed.
@@ -143,7 +152,6 @@ def command(
     from pkv_sim.limits import SchedulerLimits
     from pkv_sim.loading import Reading, load_workload
     from pkv_sim.modelled import check_deployment, check_model, max_model_len, model_config
-    from pkv_sim.outputs import json, report
     from pkv_sim.profile import DEFAULT_PROFILE, Profile
     from pkv_sim.progress import on_terminal
     from pkv_sim.report import Report
@@ -157,6 +165,10 @@ def command(
         raise click.UsageError("--num-gpu-blocks and --kv-cache-memory both say how large the cache is")
     if compare and (memory or sweep is not None):
         raise click.UsageError(f"--compare shows no {'curve: leave out --sweep' if sweep is not None else 'memory'}")
+    if per_request and format_ == "html":
+        raise click.UsageError("--format html shows the requests that lost most: leave out --per-request")
+    if output is not None:
+        check_writable(output)
     deployment = Deployment.from_vllm_args(server.vllm_args)
     check_deployment(deployment, schedule)
     config = model_config(server, deployment)
@@ -197,14 +209,28 @@ def command(
                 reservations=reservations_of(workload, reading.max_model_len) if memory else None,
             )
         )
-    if format_ == "json":
-        documents = [report.document(found, per_request=per_request) for found in reports]
-        write(json.dumps(documents[0] | ({"compare": documents[1]} if compare else {})))
-    elif compare:
-        write(report.comparison(*reports))
+    text = rendered(reports, format_, per_request=per_request)
+    if output is None:
+        write(text)
     else:
-        write(report.lines(reports[0], per_request=per_request))
+        write_file(output, (f"{click.unstyle(line)}\n" for line in text))
     return max(name_unusable(workload) for workload in workloads)
+
+
+def rendered(reports: Sequence[Report], format_: str, *, per_request: bool) -> Iterator[str]:
+    """The lines of the output of one report, or of two to compare."""
+    from pkv_sim.outputs import json, report
+    from pkv_sim.outputs.html import page
+
+    if format_ == "html":
+        yield from page.lines(reports)
+    elif format_ == "json":
+        first, *others = (report.document(found, per_request=per_request) for found in reports)
+        yield json.dumps(first | ({"compare": others[0]} if others else {}))
+    elif len(reports) > 1:
+        yield from report.comparison(*reports)
+    else:
+        yield from report.lines(reports[0], per_request=per_request)
 
 
 def name_unusable(workload: Workload) -> int:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.html_pages import Page, needs_chromium, opened
 from tests.outputs.traffic import SYSTEM, clocked, report, request
 
 from pkv_lint.linting import Report
@@ -18,43 +16,6 @@ from pkv_lint.outputs import html
 EVIL = (
     "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>'\"&amp;{{ 17*43 }}\x1b[31m\x00\u202e"
 )
-VOID = {"meta", "input", "rect", "br", "img", "link"}
-
-
-class Page(HTMLParser):
-    """Elements and their classes, text, and that every element is closed in order."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.text = ""
-        self.feed(source)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.text += data
-
-    def of(self, tag: str, name: str | None = None) -> list[dict[str, str | None]]:
-        """The attributes of all elements of this tag (and class)."""
-        return [
-            own
-            for found, own in self.elements
-            if found == tag and (name is None or name in (own.get("class") or "").split())
-        ]
 
 
 def page(*reports: Report) -> tuple[Page, str]:
@@ -141,20 +102,10 @@ def test_prompts_without_text() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@needs_chromium
 def test_in_a_browser(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text(page(report(evil("alpha"), evil("beta")))[1], encoding="utf-8")
-    quiet = ("gpu", "background-networking", "component-update", "sync")
-    done = subprocess.run(
-        [
-            *("chromium", "--headless", "--no-sandbox", "--no-first-run", f"--user-data-dir={tmp_path / 'profile'}"),
-            *(f"--disable-{feature}" for feature in quiet),
-            *("--dump-dom", path.as_uri()),
-        ],
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=True,
-    )
-    assert "<title>pkv-lint" in done.stdout and "<article" in done.stdout
+    document, console = opened(path)
+    assert not console
+    assert "<title>pkv-lint" in document and "<article" in document

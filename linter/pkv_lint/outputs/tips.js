@@ -59,7 +59,7 @@
     event.preventDefault();
     const step = STEPS[event.key];
     const at = items.indexOf(shown);
-    const next = at < 0 ? (step < 0 ? items.length - 1 : 0) : at + step;
+    const next = (at < 0 && step < 0 ? items.length : at) + step;
     const item = items[Math.max(0, Math.min(next, items.length - 1))];
     const box = item.getBoundingClientRect();
     show(item, box.left + box.width / 2, box.top + box.height / 2, true);

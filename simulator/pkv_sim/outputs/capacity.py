@@ -51,6 +51,11 @@ def lines(
     yield ""
     yield from table(curve, block_size, memory)
     yield ""
+    yield from findings(curve)
+
+
+def findings(curve: CapacityCurve) -> Iterator[str]:
+    """What the curve says, in sentences."""
     near, ideal = curve.near_ideal, curve.ideal
     yield (
         f"{near.num_gpu_blocks:,} blocks are the smallest cache within {NEAR * 100:g} point of the ideal hit rate: "

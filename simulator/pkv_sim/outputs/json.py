@@ -95,4 +95,4 @@ def rounded(value: float) -> float:
 
 
 def dumps(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    return json.dumps(value, ensure_ascii=False, indent=2)

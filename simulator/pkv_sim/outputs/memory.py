@@ -79,15 +79,29 @@ def lines(found: Reservations, slots: int | None) -> Iterator[str]:
     yield ""
     heads = ("slots", "used", "reserved", "internal", "external", "waste", "at once" if slots is not None else "fit")
     yield f"  {'':<17}" + "".join(f"{head:>10}" for head in heads)
-    most = found.holdings[0].held
     for holding in found.holdings:
-        name = NAMES.get(holding.policy) or f"blocks of {holding.block_size}"
-        fit = f"{holding.sequences(slots):,.1f}" if slots is not None else f"{most / holding.held:,.1f} x"
+        name, fit = name_of(holding), fitting(found, holding, slots)
         parts = (holding.used, holding.reserved, holding.internal, holding.external)
         shares = "".join(f"{percent(share(part, holding.held)):>10}" for part in parts)
         waste = click.style(f"{percent(holding.waste):>10}", bold=True)
         yield f"  {name:<17}{holding.held:>10,.0f}{shares}{waste}{fit:>10}"
     yield ""
+    yield from conditions(found)
+
+
+def name_of(holding: Holding) -> str:
+    return NAMES.get(holding.policy) or f"blocks of {holding.block_size}"
+
+
+def fitting(found: Reservations, holding: Holding, slots: int | None) -> str:
+    """How many requests the cache holds at once; without its size, how many times as many as by the first policy."""
+    return (
+        f"{holding.sequences(slots):,.1f}" if slots is not None else f"{found.holdings[0].held / holding.held:,.1f} x"
+    )
+
+
+def conditions(found: Reservations) -> Iterator[str]:
+    """What the figures hold for."""
     whose = "of the server" if found.stated else "in the traffic (no --max-model-len is known)"
     yield f"maximum length: {found.max_model_len:,} tokens, the longest {whose}; requests share no slot"
     if found.unknown:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pkv_sim.balance import imbalance, replica_totals
+from pkv_sim.balance import ReplicaTotal, imbalance, replica_totals
 from pkv_sim.outputs.json import rounded
 from pkv_sim.outputs.text import percent
 from pkv_sim.simulation import Simulation
@@ -21,9 +21,14 @@ def lines(simulation: Simulation) -> Iterator[str]:
             f"  {total.replica:>7}  {total.requests:>9,}  {total.prompt_tokens:>14,}  {total.cached_tokens:>14,}  "
             f"{percent(total.hit_rate):>8}  {total.computed_tokens:>14,}"
         )
+    yield f"  {balance(totals)}"
+
+
+def balance(totals: Sequence[ReplicaTotal]) -> str:
+    """How even the load is."""
     prompts = imbalance([total.prompt_tokens for total in totals])
     computed = imbalance([total.computed_tokens for total in totals])
-    yield f"  the busiest replica over the mean: {prompts:.2f} in prompt tokens, {computed:.2f} in computed ones"
+    return f"the busiest replica over the mean: {prompts:.2f} in prompt tokens, {computed:.2f} in computed ones"
 
 
 def members(simulation: Simulation) -> dict[str, Any]:

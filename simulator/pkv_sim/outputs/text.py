@@ -73,6 +73,11 @@ def rate_lines(simulation: Simulation, bounds: Bounds | None) -> Iterator[str]:
         f"hit rate {rate}  {simulation.cached_tokens:,} of {simulation.prompt_tokens:,} prompt tokens, "
         f"{simulation.hit_blocks:,} of {simulation.full_blocks:,} full blocks ({percent(simulation.block_hit_rate, 2)})"
     )
+    yield from bounds_lines(bounds)
+
+
+def bounds_lines(bounds: Bounds | None) -> Iterator[str]:
+    """Between which rates replies decide, where they make a difference."""
     if bounds is not None and abs(bounds.all_reused - bounds.none_reused) >= 0.00005:
         low, high = percent(bounds.none_reused, 2), percent(bounds.all_reused, 2)
         yield f"generated text: {low} if none of it is reused, {high} if all of it is"
@@ -131,27 +136,31 @@ def request_lines(simulation: Simulation) -> Iterator[str]:
 
 
 def remarks(simulation: Simulation) -> Iterator[str]:
-    """What else should be known to judge the figures."""
-    workload = simulation.workload
-    found = [*workload.notes, *simulation.notes]
-    if not workload.content_known:
-        found.append("only lengths are recorded, so no two prompts share anything here")
-    if simulation.waits is not None and simulation.waits.requests:
-        waited = counted(simulation.waits.requests, "request")
-        found.append(f"{waited} waited for blocks, {simulation.waits.seconds:,.1f} s in all")
-    if simulation.refused:
-        first = simulation.refused[0]
-        found.append(
-            f"{counted(len(simulation.refused), 'request')} refused; the first, in line {first.line}: {first.reason}"
-        )
-    if workload.layout == "builtin":
-        found.append("no model was named (--model): layout and vocabulary are built-in, so figures are approximate")
-    elif workload.approximate:
-        found.append("no tokenizer was named (--tokenizer): another vocabulary stands in, so figures are approximate")
+    """The notes as lines."""
+    found = [*notes(simulation)]
     if found:
         yield ""
-    for remark in found:
-        yield f"{click.style('note:', fg='cyan')} {remark}"
+    for note in found:
+        yield f"{click.style('note:', fg='cyan')} {note}"
+
+
+def notes(simulation: Simulation) -> Iterator[str]:
+    """What else should be known to judge the figures."""
+    workload = simulation.workload
+    yield from workload.notes
+    yield from simulation.notes
+    if not workload.content_known:
+        yield "only lengths are recorded, so no two prompts share anything here"
+    if simulation.waits is not None and simulation.waits.requests:
+        waited = counted(simulation.waits.requests, "request")
+        yield f"{waited} waited for blocks, {simulation.waits.seconds:,.1f} s in all"
+    if simulation.refused:
+        first = simulation.refused[0]
+        yield f"{counted(len(simulation.refused), 'request')} refused; the first, in line {first.line}: {first.reason}"
+    if workload.layout == "builtin":
+        yield "no model was named (--model): layout and vocabulary are built-in, so figures are approximate"
+    elif workload.approximate:
+        yield "no tokenizer was named (--tokenizer): another vocabulary stands in, so figures are approximate"
 
 
 def comparison(before: Simulation, after: Simulation) -> Iterator[str]:
@@ -160,19 +169,25 @@ def comparison(before: Simulation, after: Simulation) -> Iterator[str]:
     yield f"after   {after.workload.name}"
     yield ""
     yield f"  {'':<15}  {'before':>15}  {'after':>15}  {'change':>15}"
-    yield row("requests", len(before.served), len(after.served))
-    yield row("prompt tokens", before.prompt_tokens, after.prompt_tokens)
-    yield row("cached", before.cached_tokens, after.cached_tokens)
-    for name, was, now in zip(Misses._fields, before.misses, after.misses, strict=True):
-        if was or now:
-            yield row(name.replace("_", " "), was, now)
-    yield row("computed", before.misses.tokens, after.misses.tokens)
+    for name, was, now in changes(before, after):
+        yield row(name.replace("_", " "), was, now)
     old, new = percent(before.hit_rate, 2), percent(after.hit_rate, 2)
     points = (after.hit_rate - before.hit_rate) * 100
     yield (
         f"  {'hit rate':<15}  {old:>15}  {new:>15}  "
         + click.style(f"{f'{points:+.2f} points':>15}", fg="green" if points >= 0 else "red", bold=True)
     )
+
+
+def changes(before: Simulation, after: Simulation) -> Iterator[tuple[str, int, int]]:
+    """What is counted in both, by name: requests, and tokens by what became of them."""
+    yield "requests", len(before.served), len(after.served)
+    yield "prompt_tokens", before.prompt_tokens, after.prompt_tokens
+    yield "cached", before.cached_tokens, after.cached_tokens
+    for name, was, now in zip(Misses._fields, before.misses, after.misses, strict=True):
+        if was or now:
+            yield name, was, now
+    yield "computed", before.misses.tokens, after.misses.tokens
 
 
 def row(name: str, old: int, new: int) -> str:

@@ -148,6 +148,26 @@ def test_arguments_of_the_template_that_are_gone(later: dict[str, Any]) -> None:
     assert [finding.code for report in batch.reports for finding in report.findings] == ["PKV103"]
 
 
+@pytest.mark.parametrize(("levels", "said"), [(300, "PKV205"), (330, "PKV902"), (900, "PKV902")])
+def test_schemas_as_deep_as_can_be_compared(
+    levels: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deep = '{"a":' * levels + "1" + "}" * levels
+    texts = [f'{{"type":"object","properties":{deep}}}', f'{{"properties":{deep},"type":"object"}}']
+    tools = [f'[{{"type":"function","function":{{"name":"f","parameters":{text}}}}}]' for text in texts]
+    bodies = [json.dumps(GOOD)[:-1] + f', "tools": {text}}}' for text in tools]
+    file = tmp_path / "traffic.jsonl"
+    file.write_text("\n".join(bodies))
+    assert main([str(file), "--fix", "--format", "json"]) == 2 * (said == "PKV902")
+    captured = capsys.readouterr()
+    if said == "PKV902":
+        found = json.loads(captured.out)["findings"]
+        assert [(one["code"], one["line"]) for one in found] == [(said, 1), (said, 2)]
+        assert found[0]["message"] == "is nested more than 320 levels deep"
+    else:
+        assert f"{said} fixed" in captured.err
+
+
 def test_images_are_taken_where_no_model_is_named(tmp_path: Path) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     file = tmp_path / "request.json"

@@ -18,21 +18,21 @@ Result = Literal["kept", "no gain", "nothing to do", "unsafe"]
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """`does` says what is done about findings of these `codes`. What is not `safe` changes what the model reads. `same`
-    says that no prompt changes, so that no reuse can be won either."""
+    """`does` says what is done about findings of these `codes`. What is not `safe` changes what the model reads. What
+    `keeps_prompts` as they are cannot raise reuse either: it is made where it does keep them."""
 
     does: str
     codes: frozenset[str]
     edits: Callable[[Facts], Iterator[LineEdit]]
     safe: bool = True
-    same: bool = False
+    keeps_prompts: bool = False
 
 
 FIXES = (
     Fix("tools sorted by name", frozenset({"PKV201"}), tools_order.edits),
     Fix("keys of schemas sorted", frozenset({"PKV205"}), schema_keys.edits),
     Fix("calls and results written as at first", frozenset({"PKV303"}), call_texts.edits),
-    Fix("cache markers taken out", frozenset({"PKV603"}), cache_markers.edits, same=True),
+    Fix("cache markers taken out", frozenset({"PKV603"}), cache_markers.edits, keeps_prompts=True),
     Fix("the same tools in all requests of a conversation", frozenset({"PKV203"}), tool_set.edits, safe=False),
     Fix(
         "lines that change moved from the system message to the user's",
@@ -121,7 +121,7 @@ def is_better(fix: Fix, before: Report, after: Report) -> bool:
     old, new = before.facts, after.facts
     if len(new.replayed) != len(old.replayed):
         return False
-    if fix.same:
+    if fix.keeps_prompts:
         return all(was.ids == now.ids for was, now in zip(old.turns, new.turns, strict=True))
     computed = old.prompt_tokens - before.cached_tokens, new.prompt_tokens - after.cached_tokens
     return after.cached_tokens > before.cached_tokens and computed[1] < computed[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from pkv_lint.changes import canonical, reached, serialised, unordered
 from pkv_lint.facts import Facts
@@ -26,9 +27,11 @@ def edits(facts: Facts) -> Iterator[LineEdit]:
     for line, steps, same, _ in found:
         span = span_of(line.text, in_line(line, steps)) if len(versions[same]) > 1 else None
         if span is not None:
-            new = sorted_schema(line.text[slice(*span)])
-            if new != line.text[slice(*span)]:
-                yield line, TextEdit(*span, new)
+            old = line.text[slice(*span)]
+            with suppress(RecursionError):  # nobody's schema: nested hundreds of levels deep
+                new = sorted_schema(old)
+                if new != old:
+                    yield line, TextEdit(*span, new)
 
 
 def schemas(line: TrafficLine) -> Iterator[tuple[TrafficLine, Path, tuple[str, str], str]]:

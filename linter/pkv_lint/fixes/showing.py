@@ -36,4 +36,4 @@ def result(step: Step, about: str) -> str:
     if step.result == "no gain":
         return f"would not raise reuse ({reused})"
     in_requests = f"in {counted(step.requests, 'request')}"
-    return f"{in_requests}, no prompt changes" if step.fix.same else f"{in_requests}, {reused}"
+    return f"{in_requests}, no prompt changes" if step.fix.keeps_prompts else f"{in_requests}, {reused}"

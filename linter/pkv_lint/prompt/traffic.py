@@ -18,6 +18,10 @@ from pkv_lint.prompt.streams import Source, name_of, plain_stream
 
 Api = Literal["chat", "completions", "messages", "responses"]
 
+MAX_LEVELS = 320
+"""Levels of lists and objects that a value may have. Whoever looks into values goes down level by level, and Python ends
+such descents at about a thousand steps."""
+
 _ENDPOINT = re.compile(r"/(chat/completions|completions|messages|responses)(?:/render)?/?(?:\?.*)?$")
 _APIS: dict[str, Api] = {
     "chat/completions": "chat",
@@ -90,9 +94,22 @@ def request_line(item: JsonValue, index: int, name: str, zone: tzinfo) -> Traffi
         message = 'is a list of messages, not of requests; write {"messages": [...]}'
         raise InputError(message, file=name, line=item.line, column=item.column, code="PKV902")
     try:
+        if is_deep(item):
+            raise InputError(f"is nested more than {MAX_LEVELS} levels deep")
         return TrafficLine(index, name, item.line, item.column, item.text, **_members(item.value, zone))
     except InputError as error:
         return misplaced(error, item, name)
+
+
+def is_deep(item: JsonValue) -> bool:
+    """Whether a value has more than MAX_LEVELS levels. Most texts have fewer brackets than that."""
+    if item.text.count("[") + item.text.count("{") <= MAX_LEVELS:
+        return False
+    level: list[Any] = [item.value]
+    for _ in range(MAX_LEVELS):
+        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
+        level = [value for values in inner for value in values]
+    return any(isinstance(one, (dict, list)) for one in level)
 
 
 def misplaced(error: InputError, item: JsonValue, name: str) -> InputError:

@@ -19,8 +19,8 @@ from pkv_lint.prompt.streams import Source, name_of, plain_stream
 Api = Literal["chat", "completions", "messages", "responses"]
 
 MAX_LEVELS = 320
-"""Levels of lists and objects that a value may have. Whoever looks into values goes down level by level, and Python ends
-such descents at about a thousand steps."""
+"""Levels of lists and objects that a value may have: who looks into one goes down level by level, and Python ends such
+descents at about a thousand steps."""
 
 _ENDPOINT = re.compile(r"/(chat/completions|completions|messages|responses)(?:/render)?/?(?:\?.*)?$")
 _APIS: dict[str, Api] = {

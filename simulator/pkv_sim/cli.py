@@ -220,9 +220,10 @@ def command(
 def rendered(reports: Sequence[Report], format_: str, *, per_request: bool) -> Iterator[str]:
     """The lines of the output of one report, or of two to compare."""
     from pkv_sim.outputs import json, report
-    from pkv_sim.outputs.html import page
 
     if format_ == "html":
+        from pkv_sim.outputs.html import page
+
         yield from page.lines(reports)
     elif format_ == "json":
         first, *others = (report.document(found, per_request=per_request) for found in reports)

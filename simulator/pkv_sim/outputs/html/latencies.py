@@ -27,9 +27,11 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """`rows` are the table: what, then mean, p50, p95, p99 and maximum; `sentences` say what the times rest on."""
+    """`bins` are the places of bars. `rows` are the table: what, then mean, p50, p95, p99 and maximum; `sentences` say
+    what the times rest on."""
 
     bars: tuple[Bar, ...]
+    bins: int
     ticks: tuple[Tick, ...]
     marks: tuple[Mark, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -46,6 +48,7 @@ def latencies(simulation: Simulation) -> Latencies | None:
     percentiles = (("p50", latency.ttft.p50), ("p95", latency.ttft.p95), ("p99", latency.ttft.p99))
     return Latencies(
         tuple(bars(times, axis)),
+        BARS,
         axis.ticks(round_time),
         marks((axis.place(max(LEAST, value)), f"{name} {shown(value)}") for name, value in percentiles),
         tuple(table(latency)),

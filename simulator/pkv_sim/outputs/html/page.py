@@ -4,41 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
 
 from pkv_lint.columns import visible
 from pkv_lint.outputs.page import render
 from pkv_sim.balance import replica_totals
-from pkv_sim.misses import Misses
 from pkv_sim.outputs.causes import CauseTotal, cause_totals
 from pkv_sim.outputs.html.curve import Curve, curve_of
+from pkv_sim.outputs.html.headline import headline
 from pkv_sim.outputs.html.latencies import Latencies, latencies
+from pkv_sim.outputs.html.memory_rows import MemoryRow, memory_rows
 from pkv_sim.outputs.html.parts import CACHED, STATES, Part, parts_of, parts_together, words
 from pkv_sim.outputs.html.sessions import STRIPS, Sessions, sessions
 from pkv_sim.outputs.html.timeline import Timeline, timeline
-from pkv_sim.outputs.memory import conditions, fitting, name_of, size_lines
+from pkv_sim.outputs.memory import conditions, size_lines
 from pkv_sim.outputs.replicas import balance
 from pkv_sim.outputs.text import MEANING, ORDER, bounds_lines, changes, counted, notes, percent
 from pkv_sim.report import Report
-from pkv_sim.reservation import Reservations
-from pkv_sim.simulation import Simulation, share
+from pkv_sim.simulation import Served, Simulation, share
 
 FOLDER, TEMPLATE = "pkv_sim.outputs.html", "report.html.jinja"
-SLOTS = ("used", "reserved", "internal", "external")
-"""States of KV memory, see `pkv_sim.reservation`."""
 CAUSES = 20
 """Causes that are listed before the others are only counted."""
-BIGGEST = {
-    "other_replica": "{} are cached on another replica",
-    "other_namespace": "{} are cached under another salt or adapter",
-    "evicted": "{} were evicted",
-    "last_block": "{} stand in last blocks, which are always computed",
-    "diverged": "{} stand behind a divergence",
-    "first_seen": "{} are new",
-    "partial_block": "{} stand behind the last full block",
-    "below_block": "{} stand in prompts shorter than a block",
-}
-"""What the headline says of the biggest part that is not cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +38,6 @@ class Replica:
     hit_rate: float
     width: float
     parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRow:
-    """One policy: parts of the held slots, and the figures of its row."""
-
-    name: str
-    parts: tuple[Part, ...]
-    figures: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +84,6 @@ def lines(reports: Sequence[Report]) -> Iterator[str]:
         "causes_shown": CAUSES,
     }
     yield render(FOLDER, TEMPLATE, values, tips=True)
-
-
-def headline(simulations: Sequence[Simulation]) -> str:
-    """The hit rate and the biggest reason why it is not higher; of two, how it changes."""
-    last = simulations[-1]
-    if not any(simulation.prompt_tokens for simulation in simulations):
-        return "No request was simulated"
-    if len(simulations) > 1:
-        old, new = (simulation.hit_rate for simulation in simulations)
-        if percent(old, 2) == percent(new, 2):
-            return f"The hit rate stays at {percent(new, 2)}"
-        return f"The hit rate {'rises' if new > old else 'falls'} from {percent(old, 2)} to {percent(new, 2)}"
-    if not last.workload.content_known:
-        return "Only lengths are recorded, so nothing is known of what could be cached"
-    first = f"{percent(last.hit_rate)} of the prompt tokens are cached"
-    if not last.misses.tokens:
-        return first
-    (reason,) = nlargest(1, Misses._fields, key=lambda name: getattr(last.misses, name))
-    part = percent(share(getattr(last.misses, reason), last.prompt_tokens))
-    return f"{first}; {BIGGEST[reason].format(part)}"
 
 
 def view(report: Report, label: str) -> View:
@@ -183,6 +140,9 @@ def readable(cause: CauseTotal) -> CauseTotal:
 def replicas(simulation: Simulation) -> Iterator[Replica]:
     totals = replica_totals(simulation)
     longest = max(total.prompt_tokens for total in totals)
+    served: list[list[Served]] = [[] for _ in totals]
+    for item in simulation.served:
+        served[item.replica].append(item)
     for total in totals:
         yield Replica(
             total.replica,
@@ -191,19 +151,5 @@ def replicas(simulation: Simulation) -> Iterator[Replica]:
             total.computed_tokens,
             total.hit_rate,
             100 * share(total.prompt_tokens, longest),
-            parts_together([item for item in simulation.served if item.replica == total.replica]),
+            parts_together(served[total.replica]),
         )
-
-
-def memory_rows(found: Reservations, slots: int | None) -> Iterator[MemoryRow]:
-    for holding in found.holdings:
-        amounts = (holding.used, holding.reserved, holding.internal, holding.external)
-        shares = [share(amount, holding.held) for amount in amounts]
-        # A strip wants whole numbers: hundredths of a per cent.
-        parts = (
-            Part(state, round(part * 10_000), f"{state}: {percent(part)}")
-            for state, part in zip(SLOTS, shares, strict=True)
-        )
-        figures = (*map(percent, shares), percent(holding.waste), fitting(found, holding, slots))
-        shown = tuple(part for part in parts if part.tokens)
-        yield MemoryRow(name_of(holding), shown, (f"{holding.held:,.0f}", *figures))

@@ -191,7 +191,13 @@ def test_a_file_that_cannot_be_written(fix: Fix, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--fix", "--diff"], ["--unsafe-fixes"], ["--fix", "--baseline", "b.json", "--update-baseline"]],
+    [
+        ["--fix", "--diff"],
+        ["--diff", "--output", "patch"],
+        ["--diff", "--statistics"],
+        ["--unsafe-fixes"],
+        ["--fix", "--baseline", "b.json", "--update-baseline"],
+    ],
     ids=" ".join,
 )
 def test_options_that_do_not_go_together(

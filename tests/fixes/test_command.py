@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from datetime import UTC
@@ -100,6 +101,7 @@ def without_tools(text: str) -> list[str]:
     return lines
 
 
+@pytest.mark.skipif(shutil.which("patch") is None, reason="needs the program patch")
 def test_a_patch_shows_what_would_change(fix: Fix) -> None:
     run = fix(jsonl(SHUFFLED, indent=1).rstrip(), do="--diff")
     assert run.status == 1 and run.data == jsonl(SHUFFLED, indent=1).rstrip().encode()

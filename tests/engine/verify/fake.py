@@ -85,7 +85,7 @@ class FakeServer:
         return httpx.Response(404, json={"detail": "Not Found"})
 
     def complete(self, body: dict[str, Any]) -> httpx.Response:
-        prompt = array("i", body["prompt"]) if "prompt" in body else self.renderer.render(body).token_ids
+        prompt = self.tokens(body)
         hit, output = self.run(prompt, body)
         reported = self.reports(hit)
         details = None if reported is None else {"cached_tokens": reported}
@@ -96,6 +96,12 @@ class FakeServer:
         if self.ids:
             first["prompt_token_ids"] = list(prompt)
         return stream(events(first, {"id": "r", "choices": [], "usage": usage}))
+
+    def tokens(self, body: dict[str, Any]) -> array[int]:
+        if "messages" in body:
+            return self.renderer.render(body).token_ids
+        given = body["prompt"]
+        return self.renderer.tokenizer.encode(given) if isinstance(given, str) else array("i", given)
 
     def run(self, prompt: array[int], body: dict[str, Any]) -> tuple[int, list[int]]:
         request = Request(

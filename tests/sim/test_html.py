@@ -108,7 +108,7 @@ class TestPage:
 
     def test_nothing_of_a_traffic_is_markup(self) -> None:
         workload = load(*conversations(2, names=(EVIL, "b")), name=f"{EVIL}.jsonl")
-        blames = {3: (Blame("PKV101", "timestamp-in-prefix", EVIL, "first_seen", 20),)}
+        blames: dict[int, tuple[Blame, ...]] = {3: (Blame("PKV101", "timestamp-in-prefix", EVIL, "first_seen", 20),)}
         whole = report(replace(workload, blames=blames, notes=(EVIL,)))
         found, source = shown(whole)
         assert len(found.of("script")) == 1 and not found.of("img")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import socket
 import sys
 import tempfile
@@ -47,9 +48,11 @@ async def bundled_engine(arguments: Sequence[str]) -> AsyncIterator[Target]:
             *(sys.executable, "-m", "pkv_engine.cli", "serve", *arguments),
             *("--host", "127.0.0.1", "--port", str(port), "--step-log", str(step_log)),
         ]
+        # A key for another server is none for this one.
+        environment = {name: value for name, value in os.environ.items() if name != "PKV_API_KEY"}
         with complaints.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, stdout=stderr, stderr=stderr
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=stderr, stderr=stderr, env=environment
             )
         try:
             url = f"http://127.0.0.1:{port}"

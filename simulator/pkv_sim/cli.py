@@ -163,7 +163,7 @@ def command(
 
     if num_gpu_blocks is not None and kv_cache_memory is not None:
         raise click.UsageError("--num-gpu-blocks and --kv-cache-memory both say how large the cache is")
-    if compare and (memory or sweep is not None):
+    if compare is not None and (memory or sweep is not None):
         raise click.UsageError(f"--compare shows no {'curve: leave out --sweep' if sweep is not None else 'memory'}")
     if per_request and format_ == "html":
         raise click.UsageError("--format html shows the requests that lost most: leave out --per-request")
@@ -183,19 +183,19 @@ def command(
         progress=on_terminal,
     )
     room = stated_memory(kv_cache_memory, config, deployment) if num_gpu_blocks is None else None
-    device = gpu_named(gpu) if gpu else None
+    device = gpu_named(gpu) if gpu is not None else None
     settings = Settings(
         num_gpu_blocks=num_gpu_blocks or deployment.num_gpu_blocks_override,
         schedule=cast("Schedule", schedule),
         generated=cast("Generated", generated),
-        profile=Profile.for_version(vllm_version) if vllm_version else DEFAULT_PROFILE,
+        profile=Profile.for_version(vllm_version) if vllm_version is not None else DEFAULT_PROFILE,
         replicas=replicas,
         router=cast("RouterName", router),
         limits=SchedulerLimits.of(deployment, reading.max_model_len, device),
         timing=stated_timing(timing, device, config, server.model or deployment.model, deployment),
     )
     renderer = cache(lambda: server.renderer(PROGRAM))
-    workloads = [load_workload(name, renderer, reading) for name in (file, *([compare] if compare else []))]
+    workloads = [load_workload(name, renderer, reading) for name in (file, *([compare] if compare is not None else []))]
     reports = []
     for workload in workloads:
         sized = replace(settings, num_gpu_blocks=room.num_gpu_blocks(workload.block_size)) if room else settings

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pkv_lint.prompt.renderer import Renderer
 
 TRACES: tuple[Format, ...] = ("mooncake", "weka", "azure", "burstgpt")
+LONGEST = 1 << 26
+"""More tokens than this no model takes in one sequence."""
 LENGTHS_ONLY: tuple[Format, ...] = ("azure", "burstgpt")
 
 
@@ -85,6 +87,8 @@ class Intake:
             self.refuse(request, "an empty prompt")
         elif most is not None and tokens >= most:
             self.refuse(request, f"{tokens:,} prompt tokens are too many for a model length of {most:,}")
+        elif (whole := tokens + (request.num_generated_tokens or 0)) > LONGEST:
+            self.refuse(request, f"{whole:,} tokens of prompt and reply are more than any model takes ({LONGEST:,})")
         else:
             self.requests.append(request)
             return True

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from math import ceil, inf
 
+from pkv_lint.findings import counted
 from pkv_lint.prompt.errors import InputError
 from pkv_sim.chains import ChainHasher, SchedulerCache, chain_names, prompt_without_content
 from pkv_sim.engine_loop import EngineLoop
@@ -22,6 +23,9 @@ from pkv_sim.scheduler_output import RequestOutput, ScheduledRequest
 from pkv_sim.settings import Settings
 from pkv_sim.times import Times
 from pkv_sim.workload import TrafficRequest
+
+MOST_BLOCKS = 1 << 26
+"""On all replicas together: each takes about 100 bytes of memory, used or not."""
 
 
 class _UnderWay:
@@ -85,7 +89,7 @@ class SimulatedReplay:
     def _notes(self) -> Iterator[str]:
         unknown = sum(request.num_generated_tokens is None for request in self._requests)
         if unknown and self._replies.counted:
-            yield f"{unknown:,} requests have no recorded reply: they end with their first token"
+            yield f"{counted(unknown, 'request')} without a recorded reply: only a first token is simulated"
         for replica, engine in enumerate(self._engines):
             where = f"replica {replica}: " if len(self._engines) > 1 else ""
             yield from (where + note for note in engine.validity.notes())
@@ -192,10 +196,16 @@ class SimulatedReplay:
 
 def num_gpu_blocks(settings: Settings, in_blocks: Sequence[BlockRequest]) -> int:
     """The blocks of a replica. More than are ever computed, above the watermark, change nothing but the memory that the
-    simulation takes; as many stand in where there is no limit."""
+    simulation takes; as many stand in where there is no limit. Raises InputError for more than memory should hold."""
     computed = sum(blocks.num_blocks for blocks in in_blocks)
     most = 2 + ceil((computed + 1) / (1 - settings.limits.watermark))
-    return min(settings.num_gpu_blocks or most, most)
+    found = min(settings.num_gpu_blocks or most, most)
+    if found * settings.replicas > MOST_BLOCKS:
+        raise InputError(
+            f"--schedule simulated keeps each block of the cache in memory: {found * settings.replicas:,} are more "
+            f"than {MOST_BLOCKS:,}, say fewer with --num-gpu-blocks"
+        )
+    return found
 
 
 def num_output_tokens(request: TrafficRequest, replies: Replies) -> int:

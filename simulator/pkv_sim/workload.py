@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
+from pkv_lint.findings import counted
 from pkv_lint.prompt.errors import InputError
 
 T = TypeVar("T")
@@ -97,7 +98,8 @@ class Workload:
         if len(known) < len(times):
             if not known:
                 return self
-            note = f"{len(times) - len(known):,} requests have no time, so all are taken in the order of the file"
+            untimed = counted(len(times) - len(known), "request")
+            note = f"{untimed} without a time, so all are taken in the order of the file"
             return replace(self, notes=(*self.notes, note))
         late = next((at for at, (before, time) in enumerate(pairwise(known), 1) if time < before), None)
         if late is None:

@@ -241,7 +241,7 @@ class TestBadInput:
 
     def test_times_that_are_missing(self, sim: Sim, file: Write) -> None:
         traffic = file(tokens(0, 97, timestamp=20), tokens(0, 33))
-        note = "1 requests have no time, so all are taken in the order of the file"
+        note = "1 request without a time, so all are taken in the order of the file"
         assert sim(traffic, "--format", "json").document["notes"] == [note]
         run = sim(traffic, "--schedule", "recorded")
         assert run.status == 2
@@ -259,6 +259,18 @@ class TestBadInput:
         run = sim(file(tokens(0, 40), tokens(0, 400)), "--vllm-args", "--max-model-len 100", "--format", "json")
         (refused,) = run.document["refused"]
         assert refused["reason"] == "400 prompt tokens are too many for a model length of 100"
+
+    @pytest.mark.parametrize("schedule", ["sequential", "simulated"])
+    def test_longer_than_any_model(self, sim: Sim, file: Write, schedule: str) -> None:
+        endless = tokens(0, 40, timestamp=2, output_tokens=10**30)
+        timing = ("--timing", ROOT / "examples" / "timing_8b_h100.json", "--generated", "counted")
+        run = sim(file(tokens(0, 40, timestamp=1), endless), "--schedule", schedule, *timing, "--format", "json")
+        (refused,) = run.document["refused"]
+        assert refused["reason"].endswith("tokens of prompt and reply are more than any model takes (67,108,864)")
+
+    @pytest.mark.parametrize("option", ["--compare", "--gpu", "--timing", "--vllm-version", "--output"])
+    def test_an_empty_value_is_not_taken_for_none(self, sim: Sim, file: Write, option: str) -> None:
+        assert sim(file(tokens(0, 40)), option, "").status == 2
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

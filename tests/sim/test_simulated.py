@@ -154,7 +154,15 @@ class TestReplies:
     def test_an_unknown_length_is_one_token_and_is_said(self) -> None:
         simulation = simulated(request(0, range(10), 0.0, num_generated_tokens=None))
         assert times_of(simulation)[0].output_tokens == 1
-        assert simulation.notes == ("1 requests have no recorded reply: they end with their first token",)
+        assert simulation.notes == ("1 request without a recorded reply: only a first token is simulated",)
+
+    def test_more_blocks_than_memory_should_hold_are_refused(self) -> None:
+        calls = [request(0, range(10), 0.0)]
+        with pytest.raises(InputError, match="say fewer with --num-gpu-blocks"):
+            simulated(*calls, limits=SchedulerLimits(watermark=0.999999999))
+        with pytest.raises(InputError, match="are more than 67,108,864"):
+            simulated(request(0, range(10), 0.0, 1 << 30))
+        assert simulated(*calls, num_gpu_blocks=1 << 40).cached_tokens == 0
 
     def test_the_length_of_the_model_ends_replies(self) -> None:
         limits = SchedulerLimits(max_model_len=12, async_scheduling=False)

@@ -105,9 +105,11 @@ class TestFile:
             ({"model": None}, "model: needs text"),
             ({"device": 5}, "device: needs text"),
             ({"coefficients": []}, "coefficients: needs a JSON object"),
-            ({"coefficients": {"step": 1}}, "coefficients.prefill_token: needs a number that is not negative"),
+            ({"coefficients": {"step": 1}}, "coefficients.prefill_token: needs a number from 0 to 1e+15"),
             ({"coefficients": FITTED.coefficients._asdict() | {"step": -1}}, "coefficients.step: needs a number"),
             ({"coefficients": FITTED.coefficients._asdict() | {"step": True}}, "coefficients.step: needs a number"),
+            ({"coefficients": FITTED.coefficients._asdict() | {"step": 10**400}}, "coefficients.step: needs a number"),
+            ({"intake": {"request": 1e308, "prompt_token": 0}}, "intake.request: needs a number from 0 to 1e+15"),
             ({"coefficients": FITTED.coefficients._asdict() | {"stop": 1}}, "coefficients.stop: is no coefficient"),
             ({"valid": 5}, "valid: needs a JSON object"),
             ({"valid": {"step": [0, 1]}}, "valid.step: is no load of a step"),
@@ -134,7 +136,7 @@ class TestFile:
             load_timing(str(file))
 
     def test_no_file(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="cannot be read"):
+        with pytest.raises(InputError, match="no such file"):
             load_timing(str(tmp_path / "none"))
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
+from pkv_lint.findings import counted
 from pkv_sim.capacity import NEAR, CapacityCurve, CapacityPoint
 from pkv_sim.kv_memory import KVMemory
 from pkv_sim.outputs.json import rounded
 from pkv_sim.outputs.plot import area, interpolated
-from pkv_sim.outputs.text import counted, percent
+from pkv_sim.outputs.text import percent
 
 COLUMNS, ROWS = 68, 8
 """Of the plot, without its axis."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
+from pkv_lint.findings import counted
 from pkv_sim.bounds import Bounds
 from pkv_sim.misses import Misses
 from pkv_sim.outputs.causes import CauseTotal, cause_totals
@@ -196,7 +197,3 @@ def row(name: str, old: int, new: int) -> str:
 
 def percent(part: float, digits: int = 1) -> str:
     return f"{part * 100:.{digits}f} %"
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -10,25 +10,24 @@ Coefficients are in seconds; what a unit is says `StepLoad`. `intake`, `valid` a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.source import decode, parse
+from pkv_lint.prompt.streams import open_file
 from pkv_sim.timing.timing_profile import Coefficients, Intake, Kind, Range, Residuals, StepLoad, TimingProfile
 
 VERSION = 1
+MOST = 1e15
+"""Numbers are below, so that sums of their products stay finite."""
 KINDS: tuple[Kind, ...] = ("fitted", "roofline")
 
 
 def load_timing(file: str) -> TimingProfile:
     """Raises InputError, with the path in the file, for anything that is no timing profile."""
-    try:
-        data = Path(file).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read ({(error.strerror or str(error)).lower()})", file=file) from None
+    with open_file(file, file) as stream:
+        data = stream.read()
     try:
         return timing_from_json(parse(decode(data, file), file))
     except InputError as error:
@@ -119,11 +118,11 @@ def _text(value: Mapping[str, Any], name: str) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MOST
 
 
 def _number(value: Mapping[str, Any], name: str, prefix: str) -> float:
     number = value.get(name)
     if not _is_number(number):
-        raise InputError("needs a number that is not negative", path=prefix + name)
+        raise InputError(f"needs a number from 0 to {MOST:g}", path=prefix + name)
     return float(number)  # type: ignore[arg-type]

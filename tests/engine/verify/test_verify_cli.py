@@ -121,7 +121,7 @@ def free_port() -> int:
         (["--timing", "a", "--calibrate", "b"], "exclude each other"),
         (["--recorded"], "--recorded is for --calibrate"),
         (["--calibrate", "/nowhere/file"], "cannot be written"),
-        (["--timing", "/nowhere/file"], "cannot be read"),
+        (["--timing", "/nowhere/file"], "no such file"),
     ],
 )
 def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

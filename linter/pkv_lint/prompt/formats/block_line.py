@@ -10,6 +10,9 @@ from pkv_lint.prompt.clock import UNKNOWN, Moment
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.source import format_path
 
+MOST_SECONDS = 1e15
+"""Times since the start of a trace are below."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockLine:
@@ -45,7 +48,7 @@ def seconds(value: dict[str, Any], name: str, scale: float = 1.0) -> Moment:
     given = value.get(name)
     if given is None:
         return UNKNOWN
-    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given < 1e15:
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given < MOST_SECONDS:
         return Moment(given * scale)
     raise InputError("needs a number that is not negative", path=name)
 

@@ -10,7 +10,7 @@ from datetime import tzinfo
 
 from pkv_lint.prompt.clock import Moment, read_timestamp
 from pkv_lint.prompt.errors import InputError
-from pkv_lint.prompt.formats.block_line import BlockLine
+from pkv_lint.prompt.formats.block_line import MOST_SECONDS, BlockLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,9 @@ def length(cell: str, least: int) -> int:
 
 def moment(cell: str, zone: tzinfo) -> Moment:
     try:
-        return Moment(float(cell))  # seconds since the start of the table
+        number = float(cell)
     except ValueError:
         return read_timestamp(cell, zone)
+    if not 0 <= number < MOST_SECONDS:
+        raise InputError(f"needs ISO 8601 or seconds, not {cell[:40]}", path="timestamp")
+    return Moment(number)  # seconds since the start of the table

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from pkv_lint.findings import counted
 from pkv_sim.capacity import CapacityCurve, CapacityPoint
 from pkv_sim.kv_memory import KVMemory
 from pkv_sim.outputs.capacity import findings
 from pkv_sim.outputs.html.axes import LogAxis, Mark, Tick, marks, rate_ticks, top_rate
-from pkv_sim.outputs.text import counted, percent
+from pkv_sim.outputs.text import percent
 from pkv_sim.report import Report
 from pkv_sim.simulation import Simulation
 

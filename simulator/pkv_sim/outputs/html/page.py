@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pkv_lint.columns import visible
+from pkv_lint.findings import counted
 from pkv_lint.outputs.page import render
 from pkv_sim.balance import replica_totals
 from pkv_sim.outputs.causes import CauseTotal, cause_totals
@@ -18,7 +19,7 @@ from pkv_sim.outputs.html.sessions import STRIPS, Sessions, sessions
 from pkv_sim.outputs.html.timeline import Timeline, timeline
 from pkv_sim.outputs.memory import conditions, size_lines
 from pkv_sim.outputs.replicas import balance
-from pkv_sim.outputs.text import MEANING, ORDER, bounds_lines, changes, counted, notes, percent
+from pkv_sim.outputs.text import MEANING, ORDER, bounds_lines, changes, notes, percent
 from pkv_sim.report import Report
 from pkv_sim.simulation import Served, Simulation, share
 

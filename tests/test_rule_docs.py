@@ -84,7 +84,7 @@ def test_explain_prints_the_page(rule: ModuleType, capsys: pytest.CaptureFixture
     assert main(["--explain", rule.CODE]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"{rule.CODE} {rule.NAME} ({rule.SEVERITY})\n")
-    assert all(f"## {heading}" in printed for heading in HEADINGS) and rule.SOURCE_URL in printed
+    assert all(f"\n{heading}\n" in printed for heading in HEADINGS) and rule.SOURCE_URL in printed
 
 
 def test_every_rule_is_listed_and_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

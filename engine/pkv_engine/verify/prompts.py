@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
@@ -19,7 +20,7 @@ AROUND = 6
 @dataclass(frozen=True, slots=True)
 class PromptDifference:
     """`position` is the index of the first token that differs (None: the server's prompt is not known), `ours` and
-    `theirs` are the text from there on."""
+    `theirs` are the text from there on, each by its own side's vocabulary (empty: not known)."""
 
     index: int
     our_tokens: int
@@ -32,7 +33,10 @@ class PromptDifference:
         counts = f"{self.our_tokens:,} tokens here, {self.their_tokens:,} on the server"
         if self.position is None:
             return f"{counts}; the server does not tell its prompt"
-        return f"{counts}; they part at token {self.position:,}: {self.ours!r} here, {self.theirs!r} there"
+        place = f"{counts}; they part at token {self.position:,}"
+        if self.ours and (self.ours.startswith(self.theirs) or self.theirs.startswith(self.ours)) and self.theirs:
+            return f"{place}, and the text goes on alike: {self.ours!r}, so the tokenizer is another"
+        return f"{place}: {self.ours!r} here, {self.theirs!r} there"
 
 
 def differs(question: Question, answer: Answer) -> bool:
@@ -62,7 +66,7 @@ async def explain(
         told,
         position,
         _shown(renderer, ours[position : position + AROUND]),
-        _shown(renderer, theirs[position : position + AROUND]),
+        await _detokenized(client, theirs[position : position + AROUND], question.body.get("model")),
     )
 
 
@@ -76,16 +80,28 @@ def first_difference(one: Sequence[int], other: Sequence[int]) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
+async def _detokenized(client: httpx.AsyncClient, ids: array[int], model: object) -> str:
+    """Text by the server's vocabulary; the ids where it does not tell."""
+    body = {"tokens": ids.tolist()} | ({"model": model} if model else {})
+    text = await _asked(client, "/detokenize", body, "prompt")
+    return text if isinstance(text, str) else " ".join(map(str, ids))
+
+
 async def _tokenized(client: httpx.AsyncClient, question: Question) -> array[int] | None:
     if question.api not in ("chat", "completions"):
         return None
     names = ("model", "messages", "prompt", "tools", "chat_template", "chat_template_kwargs", "add_generation_prompt")
     body = {name: question.body[name] for name in names if name in question.body}
-    try:
-        response = await client.post("/tokenize", json=body)
-        tokens = response.json()["tokens"] if response.is_success else None
-    except (httpx.RequestError, ValueError, KeyError, TypeError):
-        return None
+    tokens = await _asked(client, "/tokenize", body, "tokens")
     if not isinstance(tokens, list) or not all(type(token) is int and 0 <= token < 2**31 for token in tokens):
         return None
     return array("i", tokens)
+
+
+async def _asked(client: httpx.AsyncClient, path: str, body: dict[str, Any], member: str) -> Any:
+    """A member of what the server answers; None where there is no such answer."""
+    try:
+        response = await client.post(path, json=body)
+        return response.json()[member] if response.is_success else None
+    except (httpx.RequestError, ValueError, KeyError, TypeError):
+        return None

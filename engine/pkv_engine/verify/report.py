@@ -167,7 +167,7 @@ def with_times(report: Report, timing: TimingProfile) -> Report:
     """The report with the predicted time to the first token of each request whose hit is predicted. Only requests that
     ran alone have one: that of others depends on what ran beside them."""
     if not report.pace.sequential:
-        return report
+        return replace(report, timing_notes=("only those of requests that run alone are predicted",))
     budget = report.server.max_num_batched_tokens or DEFAULT_STEP
     alone = Alone(timing, budget)
     rows = [

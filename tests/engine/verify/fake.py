@@ -78,6 +78,10 @@ class FakeServer:
             case "/tokenize":
                 ids = self.renderer.render(json.loads(request.content)).token_ids
                 return httpx.Response(200, json={"tokens": list(ids)})
+            case "/detokenize":
+                return httpx.Response(
+                    200, json={"prompt": self.renderer.tokenizer.decode(json.loads(request.content)["tokens"])}
+                )
             case "/v1/chat/completions" | "/v1/completions":
                 body = json.loads(request.content)
                 self.bodies.append(body)

@@ -14,6 +14,7 @@ import pytest
 
 from pkv_engine.verify.asking import Asking
 from pkv_engine.verify.faults import Fault
+from pkv_engine.verify.prompts import PromptDifference
 from pkv_engine.verify.replay import Pace
 from pkv_engine.verify.report import Report
 from pkv_engine.verify.verification import Verifying, find_server, verify
@@ -103,6 +104,14 @@ def test_another_template_is_diagnosed_first(verified: Callable[..., Report], tm
         assert report.other_prompts == 3 and report.exit_status == 1
         assert report.prompt_differences[0].position == 0
         assert report.prompt_differences[0].ours.startswith("Hello")
+        assert report.prompt_differences[0].theirs.startswith("<|im_start|>system")
+
+
+def test_another_tokenizer_is_told_from_another_template() -> None:
+    same = PromptDifference(0, 9, 8, 2, ours="Hello wor", theirs="Hello")
+    assert "the tokenizer is another" in str(same)
+    assert "'Hello' here, 'Bye' there" in str(PromptDifference(0, 9, 8, 2, ours="Hello", theirs="Bye"))
+    assert "does not tell its prompt" in str(PromptDifference(0, 9, 8))
 
 
 def test_without_a_model_the_server_tells_prompts(verified: Callable[..., Report], tmp_path: Path) -> None:

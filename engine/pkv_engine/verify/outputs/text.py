@@ -9,7 +9,8 @@ import click
 
 from pkv_engine.verify.report import Report, Row
 from pkv_lint.columns import padded, visible
-from pkv_sim.outputs.text import counted, percent
+from pkv_lint.findings import counted
+from pkv_sim.outputs.text import percent
 
 ENGINES = {"pkv": "pkv-engine", "vllm": "vLLM", "sglang": "SGLang", "unknown": "a server that does not say what it is"}
 MOST = 20
@@ -136,8 +137,8 @@ def comparison(before: Report, after: Report) -> Iterator[str]:
     yield f"{'':<22}{'before':>13}  {'after':>13}"
     for name, one, other in comparison_rows(before, after):
         yield f"  {name:<20}{one:>13}  {other:>13}"
-    yield from findings(before)
-    yield from findings(after)
+    for name, report in (("before", before), ("after", after)):
+        yield from (f"{name}: {line}" if line else "" for line in findings(report))
 
 
 def comparison_rows(before: Report, after: Report) -> Iterator[tuple[str, str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,9 @@ def test_layers_that_share_keys_and_values_keep_none() -> None:
         ({"text_config": {"max_position_embeddings": 77}, "max_position_embeddings": 1}, 77),
         ({"max_position_embeddings": "many", "rope_scaling": [1]}, None),
         ({"max_position_embeddings": True}, None),
+        ({"max_position_embeddings": 10**400}, None),
+        ({"max_position_embeddings": 9, "rope_scaling": {"type": "linear", "factor": math.inf}}, 9),
+        ({"max_position_embeddings": 9, "rope_scaling": {"type": "linear", "factor": math.nan}}, 9),
     ],
 )
 def test_the_longest_sequence(raw: dict[str, Any], length: int | None) -> None:
@@ -276,3 +280,5 @@ def test_any_json_object_is_taken() -> None:
     raw = {"model_type": 5, "architectures": "x", "num_hidden_layers": -3, "layer_types": "x", "torch_dtype": None}
     config = ModelConfig.from_json(raw)
     assert config == ModelConfig("", (), None, None, ())
+    assert ModelConfig.from_json({"num_hidden_layers": 10**30}).layers == ()
+    assert ModelConfig.from_json({"num_hidden_layers": 10**9}).layers == ()

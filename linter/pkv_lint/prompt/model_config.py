@@ -53,6 +53,9 @@ _OTHER_SIZES = ("v_head_dim", "kv_channels")
 # Members under which models put numbers of heads that are not read here.
 _ODD = ("attn_config", "block_configs")
 
+_TOO_LARGE = 1 << 40
+_MOST_LAYERS = 10_000
+
 # Members of config.json that only models for images, audio or video have.
 _MEDIA_CONFIGS = ("vision_config", "audio_config", "thinker_config", "vision_tower", "mm_vision_tower")
 
@@ -217,10 +220,10 @@ def _has_kv_cache_scheme(quantization: Mapping[str, Any]) -> bool:
 
 
 def _number(text: Mapping[str, Any], *names: str) -> int | None:
-    """The first of these members that is a positive whole number."""
+    """The first of these members that is a positive whole number of a size that a model may have."""
     for name in names:
         value = text.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _TOO_LARGE:
             return value
     return None
 
@@ -236,7 +239,8 @@ def _max_model_len(text: Mapping[str, Any]) -> int | None:
         if kind == "longrope":
             return _number(text, "original_max_position_embeddings") or longest
         given = rope.get("factor")
-        if kind not in _SCALED and isinstance(given, int | float) and "gemma3" not in str(text.get("model_type")):
+        scales = isinstance(given, int | float) and 0 < given < _TOO_LARGE
+        if kind not in _SCALED and scales and "gemma3" not in str(text.get("model_type")):
             factor = given
     return int(longest * factor)
 
@@ -253,7 +257,7 @@ def _ropes(text: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _layers(text: Mapping[str, Any]) -> Iterator[Layer]:
     count = _number(text, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
-    kinds = _kinds(text, count) if count else []
+    kinds = _kinds(text, count) if count and count <= _MOST_LAYERS else []
     shared = _number(text, "num_kv_shared_layers") or 0  # the last ones read another layer's keys and values
     heads, size = _kv_shape(text)
     full_heads = _number(text, "num_global_key_value_heads") or heads

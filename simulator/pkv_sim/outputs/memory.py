@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from pkv_lint.findings import counted
 from pkv_sim.kv_memory import KVMemory
 from pkv_sim.outputs.json import rounded
-from pkv_sim.outputs.text import counted, percent
+from pkv_sim.outputs.text import percent
 from pkv_sim.reservation import Holding, Reservations
 from pkv_sim.simulation import share
 

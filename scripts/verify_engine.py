@@ -21,15 +21,12 @@ from itertools import combinations
 from pathlib import Path
 from statistics import median
 
-import httpx
-
 from pkv_engine.verify.asking import Asking, connect
 from pkv_engine.verify.calibration import calibrate
 from pkv_engine.verify.replay import Pace
 from pkv_engine.verify.report import Report, with_times
-from pkv_engine.verify.server import Server
 from pkv_engine.verify.target import bundled_engine
-from pkv_engine.verify.verification import Verifying, cache_of, find_server, verify
+from pkv_engine.verify.verification import Verifier, Verifying, find_server
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.renderer import Renderer
 
@@ -61,9 +58,9 @@ async def verify_all(files: Sequence[Path], limit: int, concurrency: int, *, tim
     for pace, name in ((Pace(), "sequential"), (Pace(concurrency), f"{concurrency} at once")):
         # An engine for each: its step log tells all that it did, so a long one takes long to replay.
         async with bundled_engine(arguments) as target, connect(target.url, api_key=None, timeout=300) as client:
-            server = await find_server(client)
             paced = replace(choice, pace=pace, step_log=target.step_log)
-            reports = [report for file in files if (report := await verified(file, client, server, renderer, paced))]
+            verifier = Verifier(client, await find_server(client), renderer, paced)
+            reports = [report for file in files if (report := await verified(file, verifier))]
             equal = sum(report.statuses["as predicted"] for report in reports)
             asked = sum(len(report.rows) for report in reports)
             cached, prompt = (sum(getattr(r, n) for r in reports) for n in ("reported_tokens", "prompt_tokens"))
@@ -72,15 +69,14 @@ async def verify_all(files: Sequence[Path], limit: int, concurrency: int, *, tim
             failed = failed or equal != asked
     if times:
         async with bundled_engine(arguments) as target, connect(target.url, api_key=None, timeout=300) as client:
-            await timed(files, client, await find_server(client), renderer, replace(choice, asking=Asking()))
+            verifier = Verifier(client, await find_server(client), renderer, replace(choice, asking=Asking()))
+            await timed(files, verifier)
     return int(failed)
 
 
-async def verified(
-    file: Path, client: httpx.AsyncClient, server: Server, renderer: Renderer, choice: Verifying
-) -> Report | None:
+async def verified(file: Path, verifier: Verifier) -> Report | None:
     try:
-        report = await verify(str(file), client, server, renderer, choice)
+        report = await verifier.verify(str(file))
     except InputError as error:
         print(f"  left out: {error}")
         return None
@@ -90,15 +86,13 @@ async def verified(
     return report
 
 
-async def timed(
-    files: Sequence[Path], client: httpx.AsyncClient, server: Server, renderer: Renderer, choice: Verifying
-) -> None:
+async def timed(files: Sequence[Path], verifier: Verifier) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "all.jsonl")
-        file.write_text("".join(line + "\n" for line in lines_of(files, choice.limit or 0)), encoding="utf-8")
-        replays = [await verify(str(file), client, server, renderer, choice) for _ in range(REPLAYS)]
+        file.write_text("".join(line + "\n" for line in lines_of(files, verifier.choice.limit or 0)), encoding="utf-8")
+        replays = [await verifier.verify(str(file)) for _ in range(REPLAYS)]
     longest = max(row.prompt_tokens for row in replays[0].rows)
-    profile = await calibrate(client, server, cache_of(server, choice), longest=longest, timeout=300)
+    profile = await calibrate(verifier.client, verifier.server, verifier.cache, longest=longest, timeout=300)
     assert profile.residuals is not None
     print(f"calibration: {profile.residuals.points} probes, half of them within {profile.residuals.median:.1%}")
     print(f"  {profile.coefficients}\n  {profile.intake}")

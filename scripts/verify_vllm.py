@@ -37,7 +37,7 @@ from pkv_engine.verify.prediction import prompt_of
 from pkv_engine.verify.replay import Pace
 from pkv_engine.verify.report import Report
 from pkv_engine.verify.server import Server
-from pkv_engine.verify.verification import Verifying, find_server, verify
+from pkv_engine.verify.verification import Verifier, Verifying, find_server
 from pkv_lint.prompt import builtin
 from pkv_lint.prompt.renderer import Renderer
 from pkv_sim.events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent, external_block_hash
@@ -219,8 +219,9 @@ async def compare(traffic: dict[str, Path], url: str, events: Path, renderer: Re
     reports = []
     async with connect(url, api_key=None, timeout=120) as client:
         server = await find_server(client)
+        verifier = Verifier(client, server, renderer, choice)
         for name, file in traffic.items():
-            report = await verify(str(file), client, server, renderer, choice)
+            report = await verifier.verify(str(file))
             reports.append(report)
             click.echo(f"{name}:")
             for line in text.lines(report):

@@ -12,7 +12,7 @@ PATHS: dict[Api, str] = {
     "messages": "/v1/messages",
     "responses": "/v1/responses",
 }
-_LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_REPLACED = ("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens", "n", "best_of")
 
 
 def streaming(api: Api, body: dict[str, Any], max_tokens: int, *, return_token_ids: bool) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def streaming(api: Api, body: dict[str, Any], max_tokens: int, *, return_token_i
 
     `return_token_ids` asks for the ids of prompt and reply, which only some servers offer.
     """
-    made = {name: value for name, value in body.items() if name not in _LENGTHS and name != "n"}
+    made = {name: value for name, value in body.items() if name not in _REPLACED}
     made["stream"] = True
     if api == "responses":
         made["max_output_tokens"] = max_tokens

@@ -76,12 +76,13 @@ def command(
         from pkv_engine.record.proxy import proxy
     except ImportError as error:
         raise InputError(f"pkv-record needs {error.name}: pip install 'pkv-lint[record]'") from None
+    from pkv_engine.protocol.urls import server_root
     from pkv_engine.record.line_file import LineFile
     from pkv_engine.record.recorder import Recorder
 
     with closing(_bound(host, port)) as listener, LineFile(output) as file:
         recorder = Recorder(_writer(file, key, server))
-        app = proxy(_root(upstream), recorder, session_header=session_header)
+        app = proxy(server_root(upstream, "--upstream"), recorder, session_header=session_header)
         config = uvicorn.Config(app, log_level="warning", server_header=False, date_header=False)
         complain(PROGRAM, f"{listen} passes on to {upstream} and records to {output}; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):
@@ -109,19 +110,6 @@ def _bound(host: str, port: int) -> socket.socket:
         listener.close()
         raise InputError(f"--listen: {host}:{port}: {error.strerror or error}") from None
     return listener
-
-
-def _root(upstream: str) -> str:
-    """The server's address without the version that its paths begin with. Raises InputError."""
-    import httpx
-
-    try:
-        url = httpx.URL(upstream)
-    except httpx.InvalidURL as error:
-        raise InputError(f"--upstream: {error}") from None
-    if url.scheme not in ("http", "https") or not url.host:
-        raise InputError(f"--upstream needs a URL such as http://127.0.0.1:8000, not {upstream!r}")
-    return upstream.rstrip("/").removesuffix("/v1")
 
 
 def _key(file: str | None) -> bytes:

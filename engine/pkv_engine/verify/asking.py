@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import time
 from array import array
@@ -52,7 +53,7 @@ async def connect(url: str, *, api_key: str | None, timeout: float) -> AsyncIter
     """A client for one server and no other: it follows no redirects, uses no proxies and sends nothing twice."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     async with httpx.AsyncClient(
-        base_url=url.rstrip("/").removesuffix("/v1"),
+        base_url=url,
         headers=headers,
         timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
         limits=httpx.Limits(max_connections=None),
@@ -65,12 +66,17 @@ async def connect(url: str, *, api_key: str | None, timeout: float) -> AsyncIter
 async def ask(client: httpx.AsyncClient, question: Question, asking: Asking) -> Answer:
     """Send a request and read the whole reply. Never raises for what the server does."""
     body = streaming(question.api, question.body, asking.max_tokens, return_token_ids=asking.return_token_ids)
+    # Not httpx's own: it cannot write text that UTF-8 has no code for, and traffic may hold any.
+    data, headers = json.dumps(body).encode("ascii"), {"content-type": "application/json"}
     reply = Reply(question.api)
     started = time.perf_counter()
     first: float | None = None
     fault, message = None, ""
     try:
-        async with asyncio.timeout(asking.timeout), client.stream("POST", question.path, json=body) as response:
+        async with (
+            asyncio.timeout(asking.timeout),
+            client.stream("POST", question.path, content=data, headers=headers) as response,
+        ):
             if response.status_code != 200:
                 message = error_message(await response.aread())
                 fault = fault_of_status(response.status_code, message)

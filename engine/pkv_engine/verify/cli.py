@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +16,6 @@ from pkv_lint.prompt.errors import InputError
 
 if TYPE_CHECKING:
     from pkv_engine.verify.report import Report
-    from pkv_engine.verify.verification import Verifying
-    from pkv_lint.prompt.renderer import Renderer
     from pkv_sim.timing.timing_profile import TimingProfile
 
 PROGRAM = "pkv-verify"
@@ -27,8 +23,6 @@ EPILOG = (
     "Exit status: 0 all requests that could be compared were served as predicted, 1 some were not, 2 nothing could be "
     "compared, bad usage or input."
 )
-TINY = "tiny"
-"""The built-in model of the engine, which has the built-in layout."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -119,6 +113,7 @@ def command(
     from pkv_engine.verify.asking import Asking
     from pkv_engine.verify.replay import Pace
     from pkv_engine.verify.report import with_times
+    from pkv_engine.verify.session import Deployed, verify_all
     from pkv_engine.verify.verification import Verifying
     from pkv_lint.output_file import check_writable
     from pkv_sim.progress import on_terminal
@@ -147,9 +142,8 @@ def command(
         progress=on_terminal,
     )
     files = [file, *([compare] if compare else [])]
-    reports, measured = asyncio.run(
-        _verify(files, base_url, _api_key(api_key_env), server, choice, calibrated=calibrate is not None)
-    )
+    deployed = Deployed(server, base_url, _api_key(api_key_env), PROGRAM)
+    reports, measured = asyncio.run(verify_all(files, deployed, choice, calibrated=calibrate is not None))
     if measured is not None and calibrate is not None:
         _save(measured, calibrate)
     if (profile := profile or measured) is not None:
@@ -168,50 +162,6 @@ def _api_key(name: str | None) -> str | None:
     if not key or not key.isascii() or not key.isprintable():
         raise InputError(f"--api-key-env: the environment variable {name} holds no key")
     return key
-
-
-async def _verify(
-    files: Sequence[str],
-    base_url: str | None,
-    api_key: str | None,
-    options: ServerOptions,
-    choice: Verifying,
-    *,
-    calibrated: bool,
-) -> tuple[list[Report], TimingProfile | None]:
-    from pkv_engine.verify.asking import connect
-    from pkv_engine.verify.calibration import calibrate
-    from pkv_engine.verify.target import Target, bundled_engine
-    from pkv_engine.verify.verification import cache_of, find_server, verify
-
-    bundled = (
-        nullcontext(Target(_checked(base_url))) if base_url else bundled_engine(_engine_arguments(options, choice))
-    )
-    async with bundled as target, connect(target.url, api_key=api_key, timeout=choice.asking.timeout) as client:
-        server = await find_server(client)
-        exact, renderer = _renderer(options, bundled=base_url is None)
-        choice = replace(
-            choice,
-            exact_prompts=exact,
-            fresh=target.fresh,
-            step_log=choice.step_log or target.step_log,
-        )
-        reports = []
-        for file in files:
-            reports.append(await verify(file, client, server, renderer, choice))
-            choice = replace(choice, reset_cache=True)
-        if not calibrated:
-            return reports, None
-        # Afterwards, as what it sends fills the cache.
-        profile = await calibrate(
-            client,
-            server,
-            cache_of(server, choice),
-            longest=max(row.prompt_tokens for report in reports for row in report.rows),
-            timeout=choice.asking.timeout,
-            progress=choice.progress,
-        )
-        return reports, profile
 
 
 def _fit_recorded(file: str, output: str) -> int:
@@ -235,39 +185,6 @@ def _save(profile: TimingProfile, file: str) -> None:
         PROGRAM,
         f"{file}: fitted to {profile.residuals.points} times, half of them within {profile.residuals.median:.1%}",
     )
-
-
-def _checked(url: str) -> str:
-    import httpx
-
-    try:
-        parts = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise InputError(f"--base-url: {error}") from None
-    if parts.scheme not in ("http", "https") or not parts.host:
-        raise InputError(f"--base-url needs a URL such as http://127.0.0.1:8000, not {url!r}")
-    return url
-
-
-def _renderer(options: ServerOptions, *, bundled: bool) -> tuple[bool, Renderer]:
-    """Whether prompts are rendered as on the server, and how."""
-    if options.model == TINY or (bundled and options.model is None):
-        renderer = replace(options, model=None).renderer(PROGRAM)
-        return True, renderer
-    renderer = options.renderer(PROGRAM)
-    return not renderer.approximate, renderer
-
-
-def _engine_arguments(options: ServerOptions, choice: Verifying) -> list[str]:
-    given = {
-        "--model": options.model or TINY,
-        "--tokenizer": options.tokenizer,
-        "--chat-template": options.chat_template,
-        "--block-size": options.block_size,
-        "--num-gpu-blocks": choice.num_gpu_blocks,
-    }
-    arguments = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-    return [*arguments, "--offline"] if options.offline else arguments
 
 
 def _write(reports: Sequence[Report], format_: str, *, per_request: bool) -> None:

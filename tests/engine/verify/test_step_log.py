@@ -23,7 +23,7 @@ from pkv_engine.step_log import StepLog
 from pkv_engine.verify.asking import Asking, connect
 from pkv_engine.verify.replay import Pace
 from pkv_engine.verify.report import Report
-from pkv_engine.verify.verification import Verifying, find_server, verify
+from pkv_engine.verify.verification import Verifier, Verifying, find_server
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.renderer import Renderer
 from pkv_sim.scheduler_config import SchedulerConfig
@@ -72,7 +72,7 @@ def verified(url: str, traffic: Path, log: Path) -> Report:
     async def verifying() -> Report:
         async with connect(url, api_key=None, timeout=30) as client:
             choice = Verifying(pace=Pace(8), asking=Asking(max_tokens=12), fresh=True, step_log=log)
-            return await verify(str(traffic), client, await find_server(client), Renderer.load(), choice)
+            return await Verifier(client, await find_server(client), Renderer.load(), choice).verify(str(traffic))
 
     return asyncio.run(verifying())
 

@@ -17,7 +17,7 @@ from pkv_engine.verify.faults import Fault
 from pkv_engine.verify.prompts import PromptDifference
 from pkv_engine.verify.replay import Pace
 from pkv_engine.verify.report import Report
-from pkv_engine.verify.verification import Verifying, find_server, verify
+from pkv_engine.verify.verification import Verifier, Verifying, find_server
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.renderer import Renderer
 
@@ -48,7 +48,7 @@ def verified(tmp_path: Path) -> Callable[..., Report]:
         async def verifying() -> Report:
             async with httpx.AsyncClient(transport=server.transport, base_url="http://fake") as client:
                 found = await find_server(client)
-                return await verify(str(file), client, found, renderer, Verifying(**choice))
+                return await Verifier(client, found, renderer, Verifying(**choice)).verify(str(file))
 
         return asyncio.run(verifying())
 
@@ -152,6 +152,15 @@ def test_a_warm_cache_is_named_and_can_be_reset(verified: Callable[..., Report])
     assert warm.warm and [signature.name for signature in warm.signatures] == ["warm cache"]
     assert verified(server, CONVERSATION, fresh=False, reset_cache=True).exit_status == 0
     assert server.resets == 1
+
+
+def test_what_a_request_asked_for_itself_does_not_count(verified: Callable[..., Report]) -> None:
+    server = FakeServer()
+    asked = {"min_tokens": 5, "n": 3, "max_completion_tokens": 9, "stream": False, "user": "\ud800", "seed": 1}
+    assert verified(server, [chat("Red?", **asked)]).exit_status == 0
+    (body,) = server.bodies
+    assert not {"min_tokens", "n", "max_completion_tokens"} & body.keys()
+    assert (body["max_tokens"], body["stream"], body["seed"], body["user"]) == (1, True, 1, "\ud800")
 
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 0}}

@@ -88,16 +88,19 @@ def times(report: Report) -> Iterator[str]:
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    yield f"  {'request':>7}  {'session':<14}  {'prompt':>9}  {'predicted':>9}  {'reported':>9}  {'TTFT':>9}"
+    timed = any(row.predicted_ttft is not None for row in rows)
+    head = f"  {'request':>7}  {'session':<14}  {'prompt':>9}  {'predicted':>9}  {'reported':>9}  {'TTFT':>10}"
+    yield head + (f"  {'predicted':>10}" if timed else "")
     for row in rows:
-        ttft = "" if row.answer.ttft is None else milliseconds(row.answer.ttft)
-        if row.predicted_ttft is not None:
-            ttft += f" ({milliseconds(row.predicted_ttft)})"
-        remark = row.answer.fault.value if row.answer.fault is not None else "other prompt" if row.other_prompt else ""
         text = (
             f"  {row.index:>7}  {padded(visible(row.session_id or ''), 14)}  {row.prompt_tokens:>9,}  "
-            f"{number(row.predicted):>9}  {number(row.reported):>9}  {ttft:>9}  {remark}"
-        ).rstrip()
+            f"{number(row.predicted):>9}  {number(row.reported):>9}  {time(row.answer.ttft):>10}"
+        )
+        text += f"  {time(row.predicted_ttft):>10}" if timed else ""
+        if row.answer.fault is not None:
+            text += f"  {row.answer.fault.value}"
+        elif row.other_prompt:
+            text += "  other prompt"
         yield click.style(text, fg="red") if row.status in ("differs", "fault") else text
 
 
@@ -154,6 +157,10 @@ def comparison_rows(before: Report, after: Report) -> Iterator[tuple[str, str, s
 
 def milliseconds(seconds: float, digits: int = 1) -> str:
     return f"{seconds * 1000:,.{digits}f} ms"
+
+
+def time(seconds: float | None) -> str:
+    return "-" if seconds is None else milliseconds(seconds)
 
 
 def number(value: int | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Hashable
 from typing import Protocol
 
@@ -19,29 +20,41 @@ class Cache(Protocol):
 
 
 class Namespaces:
-    """Which namespaces have used a prompt's first block, the one that did so last at the end."""
+    """Which namespaces have used a prompt's first block: those that a request runs in, and those that none runs in any
+    more, the one that ended last at the end."""
 
     def __init__(self, tree: TokenTree, cache: Cache) -> None:
         self._tree = tree
         self._cache = cache
-        self._users: dict[bytes, dict[Hashable, None]] = {}
+        self._running: defaultdict[bytes, Counter[Hashable]] = defaultdict(Counter)
+        self._ended: defaultdict[bytes, dict[Hashable, None]] = defaultdict(dict)
 
-    def use(self, request: TrafficRequest) -> None:
-        users = self._users.setdefault(self._first_block(request), {})
-        users.pop(request.namespace, None)
-        users[request.namespace] = None
+    def admitted(self, request: TrafficRequest) -> None:
+        self._running[self._first_block(request)][request.namespace] += 1
+
+    def ended(self, request: TrafficRequest) -> None:
+        block, namespace = self._first_block(request), request.namespace
+        self._running[block][namespace] -= 1
+        self._ended[block].pop(namespace, None)
+        if self._running[block][namespace]:
+            return
+        del self._running[block][namespace]
+        self._ended[block][namespace] = None
 
     def cached_blocks(self, request: TrafficRequest) -> int:
         """The longest prefix of a prompt, in blocks, that is cached in another namespace now."""
-        assert request.ids is not None
-        best = 0
-        for namespace in reversed(self._users.get(self._first_block(request), {})):
-            if namespace != request.namespace:
-                found = self._cache.cached_blocks_of(*self._tree.known_prefix(request.ids, namespace))
-                if not found:
+        block = self._first_block(request)
+        found = [self._cached_in(other, request) for other in self._running[block] if other != request.namespace]
+        for other in reversed(self._ended[block]):
+            if other != request.namespace:
+                found.append(self._cached_in(other, request))
+                if not found[-1]:
                     break  # first blocks are evicted in the order of their last use
-                best = max(best, found)
-        return best
+        return max(found, default=0)
+
+    def _cached_in(self, namespace: Hashable, request: TrafficRequest) -> int:
+        assert request.ids is not None
+        return self._cache.cached_blocks_of(*self._tree.known_prefix(request.ids, namespace))
 
     def _first_block(self, request: TrafficRequest) -> bytes:
         assert request.ids is not None

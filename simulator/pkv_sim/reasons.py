@@ -75,7 +75,7 @@ class Reasons:
         shared = self._seen.enter(request)
         namespace = elsewhere.namespace
         if self._namespaces:
-            self._namespaces[replica].use(request)
+            self._namespaces[replica].admitted(request)
         elif not self._bounded and request.reads_cache:
             namespace = shared.any if shared.any > shared.namespace else 0
         seen = shared.namespace if num_computed is None else num_computed
@@ -95,4 +95,4 @@ class Reasons:
         if self._replies.text:
             self._seen.leave(request)
         if self._namespaces:
-            self._namespaces[replica].use(request)
+            self._namespaces[replica].ended(request)

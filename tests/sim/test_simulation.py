@@ -17,6 +17,7 @@ from pkv_lint.prompt.renderer import Renderer
 from pkv_sim.bounds import Bounds, bounds_of
 from pkv_sim.generated import Generated
 from pkv_sim.loading import Reading, load_workload
+from pkv_sim.misses import Misses
 from pkv_sim.runs import cut, num_shared
 from pkv_sim.settings import Settings
 from pkv_sim.simulation import cached_tokens, simulate
@@ -193,6 +194,16 @@ class TestNamespaces:
     def test_salts_and_adapters(self, renderer: Renderer) -> None:
         calls = [ids(0, 9), ids(0, 9, cache_salt="s"), ids(0, 9, model="m"), ids(0, 9, cache_salt="s")]
         assert hits(load(renderer, *calls)) == {0: 0, 1: 0, 2: 0, 3: 8}
+
+    def test_a_namespace_that_a_request_runs_in_counts_after_one_that_was_evicted(self, renderer: Renderer) -> None:
+        calls = [
+            ids(0, 16, cache_salt="runs", timestamp=0, end_timestamp=100),
+            ids(0, 16, cache_salt="evicted", timestamp=5, end_timestamp=6),
+            ids(50, 50 + 32, cache_salt="other", timestamp=7, end_timestamp=8),
+            ids(0, 16, cache_salt="new", timestamp=9),
+        ]
+        found = simulate(load(renderer, *calls), Settings(num_gpu_blocks=13, schedule="recorded"))
+        assert found.served[3].misses == Misses(other_namespace=12, last_block=4)
 
     def test_further_samples_are_named(self, renderer: Renderer) -> None:
         body = {"messages": [{"role": "user", "content": "Is there a boat tomorrow?"}]}

@@ -23,6 +23,9 @@ of them took a tenth of the time."""
 def run(command: click.Command, name: str, argv: Sequence[str] | None) -> int:
     """Run a command on its arguments (default: those of the process). Returns the exit status: the command's own, or
     2 with one line on stderr for what the user has to mend."""
+    for closed, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, closed) is None:  # by who started this process, as `<&-` does
+            setattr(sys, closed, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or pipe that cannot take a character shows its code.

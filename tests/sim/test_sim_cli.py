@@ -360,6 +360,14 @@ class TestDeployment:
         )
         assert done.returncode == 0 and json.loads(done.stdout)["summary"]["prompt_tokens"] == 40
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+    @pytest.mark.parametrize(("closed", "status"), [("<&-", 2), ("2>&-", 0)])
+    def test_closed_streams(self, file: Write, closed: str, status: int) -> None:
+        traffic = "-" if closed == "<&-" else str(file(tokens(0, 40)))
+        call = f'exec "$0" -m pkv_sim.cli "$1" {closed}'
+        done = subprocess.run(["sh", "-c", call, sys.executable, traffic], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (status, "pkv-sim: stdin: holds no request\n" if status else "")
+
     def test_nothing_heavy_is_imported(self) -> None:
         script = (
             "import sys; from pkv_sim.cli import main; "

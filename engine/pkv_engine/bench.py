@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import click
@@ -63,26 +63,31 @@ class RandomPrompts:
         return [self._random.randrange(self._vocab_size) for _ in range(length)]
 
 
-def time_to_first_token(engine: Engine, prompt: Sequence[int]) -> float:
+Clock = Callable[[], float]
+
+
+def time_to_first_token(engine: Engine, prompt: Sequence[int], clock: Clock = time.perf_counter) -> float:
     """Seconds from the arrival of a request in an idle engine to its first token, scheduling and sampling included."""
-    start = time.perf_counter()
+    start = clock()
     engine.add(_request("first", prompt, 1))
     while engine.has_work:
         engine.step()
-    return time.perf_counter() - start
+    return clock() - start
 
 
-def decode_rate(engine: Engine, prompts: Sequence[Sequence[int]], num_tokens: int) -> float:
+def decode_rate(
+    engine: Engine, prompts: Sequence[Sequence[int]], num_tokens: int, clock: Clock = time.perf_counter
+) -> float:
     """Tokens per second of all sequences together, from the step in which the last one got its first token."""
     for number, prompt in enumerate(prompts):
         engine.add(_request(str(number), prompt, num_tokens))
     started: set[str] = set()
     while len(started) < len(prompts):
         started |= {delta.request_id for delta in engine.step()}
-    tokens, start = 0, time.perf_counter()
+    tokens, start = 0, clock()
     while engine.has_work:
         tokens += len(engine.step())
-    return tokens / (time.perf_counter() - start)
+    return tokens / (clock() - start)
 
 
 def _request(request_id: str, prompt: Sequence[int], max_tokens: int) -> GenerationRequest:

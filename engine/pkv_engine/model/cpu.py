@@ -41,5 +41,12 @@ class CpuDevice:
     def forward(self, batch: Batch) -> torch.Tensor:
         """Logits [batch.num_sampled, vocab_size]."""
         config = self._decoder.config
-        attention = CpuAttention(batch, config.num_heads, config.num_kv_heads, config.head_size, self._cache.block_size)
+        attention = CpuAttention(
+            batch,
+            config.num_heads,
+            config.num_kv_heads,
+            config.head_size,
+            self._cache.block_size,
+            self._decoder.dtype,
+        )
         return self._decoder.forward(batch, attention, self._cache)[: batch.num_sampled]

@@ -2,8 +2,8 @@
 
 Queries of one KV head are the rows of a matrix (new token times head of the group), as in the Triton kernels. A row's
 result does not depend, bit for bit, on what is computed with it or on how a prompt was cut into steps, as far as the
-matrix product allows it (see `is_stable`): rows are padded to a multiple of 8, and weights meet values in stretches of
-KEY_TILE, so that every sum has the same terms in the same order.
+matrix product allows it (see `is_stable`): rows are padded to a multiple of ROW_MULTIPLE, and weights meet values in
+stretches of KEY_TILE, so that every sum has the same terms in the same order, and zeros at its end.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import torch
 from pkv_engine.model.batch import Batch, Share, padded
 from pkv_engine.model.kv_cache import LayerCache
 
-ROW_MULTIPLE = 8
-KEY_TILE = 256
-QUERY_ROWS = 512
+ROW_MULTIPLE = 4
+KEY_TILE = 128
+KEY_MULTIPLE = 32
+"""Of the keys that are looked at: those behind the last one that is seen have a weight of zero."""
+QUERY_ROWS = 256
 """Rows of one matrix in a prefill: enough to fill the units, few enough to stay in the cache."""
 GROUP_KEYS = 1 << 15
 """Keys (padding included) that are gathered at once for sequences that decode together."""
@@ -29,10 +31,10 @@ GROUP_KEYS = 1 << 15
 @dataclass(frozen=True, slots=True)
 class _Tile:
     """`num_tokens` new tokens of each of some sequences: `rows` of the batch, in the order of the sequences. They see
-    at most `num_keys` keys (a multiple of KEY_TILE); `hidden` [sequences, 1, num_tokens, 1, num_keys - tail] says which
-    of those from `tail` on they do not see."""
+    at most `num_keys` keys (a multiple of KEY_MULTIPLE); `hidden` says which of those from `tail` on they do not see,
+    in the form of the scores, or one that broadcasts to it."""
 
-    rows: torch.Tensor
+    rows: slice | torch.Tensor
     num_tokens: int
     num_keys: int
     tail: int
@@ -42,18 +44,29 @@ class _Tile:
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Sequences whose keys are gathered together: `index` [sequences * num_kv_heads * num_keys] are places in a layer's
-    cache, seen as [num_blocks * block_size * num_kv_heads, head_size]."""
+    cache, seen as [num_blocks * block_size * num_kv_heads, head_size]. `keys` and `values` [sequences * num_kv_heads,
+    num_keys, head_size] are where they go, in one layer after another: memory that is new costs more than the copy."""
 
     index: torch.Tensor
-    num_keys: int
+    keys: torch.Tensor
+    values: torch.Tensor
     tiles: tuple[_Tile, ...]
 
 
 class CpuAttention:
     """The attention of one step: made once, used in every layer."""
 
-    def __init__(self, batch: Batch, num_heads: int, num_kv_heads: int, head_size: int, block_size: int) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        num_heads: int,
+        num_kv_heads: int,
+        head_size: int,
+        block_size: int,
+        dtype: torch.dtype,
+    ) -> None:
         self._batch = batch
+        self._dtype = dtype
         self._num_kv_heads = num_kv_heads
         self._group_size = num_heads // num_kv_heads
         self._head_size = head_size
@@ -69,42 +82,38 @@ class CpuAttention:
         new = self._batch.num_tokens
         cache.keys.flatten(0, 1).index_copy_(0, self._batch.slot_mapping, key[:new])
         cache.values.flatten(0, 1).index_copy_(0, self._batch.slot_mapping, value[:new])
-        out = torch.zeros_like(query)
+        out = torch.zeros_like(query, memory_format=torch.contiguous_format)
         for group in self._groups:
             # [sequences * num_kv_heads, num_keys, head_size]
-            keys, values = (
-                part.view(-1, self._head_size).index_select(0, group.index).view(-1, group.num_keys, self._head_size)
-                for part in (cache.keys, cache.values)
-            )
+            for part, gathered in ((cache.keys, group.keys), (cache.values, group.values)):
+                torch.index_select(
+                    part.view(-1, self._head_size), 0, group.index, out=gathered.view(-1, self._head_size)
+                )
             for tile in group.tiles:
-                out.index_copy_(0, tile.rows, self._attend(query.index_select(0, tile.rows), keys, values, tile))
+                out[tile.rows] = self._attend(query[tile.rows], group.keys, group.values, tile)
         return out
 
     def _attend(self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, tile: _Tile) -> torch.Tensor:
-        shape = (-1, self._num_kv_heads, tile.num_tokens, self._group_size)
         num_rows = tile.num_tokens * self._group_size
         # [sequences, tokens, KV heads, group] to [sequences * KV heads, tokens * group]
-        x = query.view(-1, tile.num_tokens, self._num_kv_heads, self._group_size, self._head_size).transpose(1, 2)
-        x = x.reshape(-1, num_rows, self._head_size)
+        x = query.unflatten(0, (-1, tile.num_tokens)).unflatten(2, (self._num_kv_heads, self._group_size))
+        x = x.transpose(1, 2).reshape(-1, num_rows, self._head_size)
         x = torch.nn.functional.pad(x, (0, 0, 0, padded(num_rows, ROW_MULTIPLE) - num_rows))
-        scores = x.new_empty(*x.shape[:2], tile.num_keys)
-        torch.baddbmm(
-            scores,
+        scores = torch.baddbmm(
+            x.new_empty(1, 1, 1),
             x,
             keys[:, : tile.num_keys].transpose(1, 2),
             beta=0,
             alpha=1 / math.sqrt(self._head_size),
-            out=scores,
         )
-        scores[:, :num_rows].unflatten(1, shape[2:]).unflatten(0, shape[:2])[..., tile.tail :].masked_fill_(
-            tile.hidden, -math.inf
-        )
+        scores[..., tile.tail :].masked_fill_(tile.hidden, -math.inf)
         weights = torch.softmax(scores, -1)
-        out = torch.bmm(weights[..., :KEY_TILE], values[:, :KEY_TILE])
-        for start in range(KEY_TILE, tile.num_keys, KEY_TILE):
-            end = start + KEY_TILE
-            torch.baddbmm(out, weights[..., start:end], values[:, start:end], out=out)
-        return out[:, :num_rows].view(*shape, self._head_size).transpose(1, 2).reshape(query.shape)
+        first, *more = zip(weights.split(KEY_TILE, -1), values[:, : tile.num_keys].split(KEY_TILE, 1), strict=True)
+        out = torch.bmm(*first)
+        for weight, value in more:
+            torch.baddbmm(out, weight, value, out=out)
+        out = out[:, :num_rows].unflatten(1, (tile.num_tokens, -1)).unflatten(0, (-1, self._num_kv_heads))
+        return out.transpose(1, 2).reshape(query.shape)
 
     def _plan(self) -> Iterator[_Group]:
         """Sequences with one new token are taken together where they have about as many keys, others one by one."""
@@ -112,9 +121,9 @@ class CpuAttention:
         starts = batch.query_start_locs.tolist()
         together: dict[int, list[int]] = defaultdict(list)
         for index, (computed, count) in enumerate(zip(batch.num_computed, batch.num_new, strict=True)):
-            num_keys = padded(computed + count, KEY_TILE)
+            num_keys = padded(computed + count, KEY_MULTIPLE)
             if count == 1:
-                together[KEY_TILE << (num_keys // KEY_TILE - 1).bit_length()].append(index)
+                together[1 << (num_keys - 1).bit_length()].append(index)
             else:
                 tokens = max(1, QUERY_ROWS // self._group_size)
                 tiles = tuple(
@@ -135,18 +144,28 @@ class CpuAttention:
         tables = torch.nn.functional.pad(tables, (0, width - tables.shape[1]))
         slots = (tables.unsqueeze(-1) * self._block_size + torch.arange(self._block_size)).flatten(1)[:, :num_keys]
         index = slots.unsqueeze(1) * self._num_kv_heads + torch.arange(self._num_kv_heads).unsqueeze(-1)
-        return _Group(index.flatten(), num_keys, tiles)
+        shape = (len(members) * self._num_kv_heads, num_keys, self._head_size)
+        keys, values = torch.empty(shape, dtype=self._dtype), torch.empty(shape, dtype=self._dtype)
+        return _Group(index.flatten(), keys, values, tiles)
 
     def _tile(self, members: list[int], starts: list[int], first: int, count: int) -> _Tile:
         """New tokens [first, first + count) of each member."""
         batch = self._batch
         positions = [batch.num_computed[index] + first for index in members]
-        num_keys = padded(max(positions) + count, KEY_TILE)
+        num_keys = padded(max(positions) + count, KEY_MULTIPLE)
         tail = min(positions)
         seen = torch.tensor(positions).unsqueeze(-1) + torch.arange(count)
-        hidden = torch.arange(tail, num_keys) > seen.unsqueeze(-1)
-        rows = torch.cat([torch.arange(count) + starts[index] + first for index in members])
-        return _Tile(rows, count, num_keys, tail, hidden[:, None, :, None])
+        hidden = torch.arange(tail, num_keys) > seen.unsqueeze(-1)  # [sequences, tokens, keys]
+        if count > 1:
+            hidden = hidden.repeat_interleave(self._group_size, 1)
+            hidden = torch.nn.functional.pad(hidden, (0, 0, 0, padded(hidden.shape[1], ROW_MULTIPLE) - hidden.shape[1]))
+        if len(members) > 1:
+            hidden = hidden.repeat_interleave(self._num_kv_heads, 0)
+        begin = starts[members[0]] + first
+        if len(members) == 1 or members == list(range(members[0], members[0] + len(members))):
+            # Sequences that follow each other in the batch have one new token each.
+            return _Tile(slice(begin, begin + count * len(members)), count, num_keys, tail, hidden)
+        return _Tile(torch.tensor([starts[index] for index in members]), count, num_keys, tail, hidden)
 
 
 def is_stable(num_heads: int, num_kv_heads: int, head_size: int, dtype: torch.dtype) -> bool:
@@ -160,7 +179,7 @@ def is_stable(num_heads: int, num_kv_heads: int, head_size: int, dtype: torch.dt
     def attend(*chunks: tuple[int, int]) -> torch.Tensor:
         shares = [Share([0] * (end - start), start, table, False) for start, end in chunks]
         rows = torch.cat([torch.arange(*chunk) for chunk in chunks])
-        step = CpuAttention(Batch.build(shares, block_size), num_heads, num_kv_heads, head_size, block_size)
+        step = CpuAttention(Batch.build(shares, block_size), num_heads, num_kv_heads, head_size, block_size, dtype)
         return step(query[rows], key[rows], key[rows], cache)
 
     whole = attend((0, length))

@@ -71,7 +71,8 @@ class Decoder:
             else weights.get("lm_head.weight", config.vocab_size, config.hidden_size)
         )
         table = cos_sin_table(config.rope, config.head_size, max_model_len, weights.rope_factors)
-        self._cos_sin = table.to(self._embedding.device)
+        # In the model's dtype, as vLLM and transformers have it.
+        self._cos_sin = table.to(self._embedding)
 
     def _load_layer(self, weights: Weights, name: str) -> _Layer:
         config = self.config
@@ -133,7 +134,7 @@ class Decoder:
         config = self.config
         heads, kv_heads = config.num_heads, config.num_kv_heads
         qkv = layer.qkv(x).view(len(x), heads + 2 * kv_heads, config.head_size)
-        query, key, value = qkv.split((heads, kv_heads, kv_heads), dim=1)
+        query, key, value = qkv[:, :heads], qkv[:, heads:-kv_heads], qkv[:, -kv_heads:]
         if layer.query_norm is not None and layer.key_norm is not None:
             query = self._ops.rms_norm(query, layer.query_norm, config.rms_norm_eps)
             key = self._ops.rms_norm(key, layer.key_norm, config.rms_norm_eps)

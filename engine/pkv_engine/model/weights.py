@@ -11,7 +11,6 @@ import torch
 
 from pkv_lint.prompt.errors import InputError
 
-
 Source = Callable[[str, tuple[int, ...]], torch.Tensor | None]
 """The tensor of a Hugging Face name and of the shape that is expected there, in whatever dtype it is stored; None where
 there is no such tensor. What is stored decides, whatever shape was expected."""

@@ -152,6 +152,15 @@ class TestTimes:
         assert "note: prefill_token is outside what the timing was fitted to (2 to 10 in a step) in 14 of 14" in run.out
         assert sim(TRAFFIC, "--timing", file, "--format", "json").document["times"]["estimate"] is False
 
+    def test_no_name_is_obeyed_by_a_terminal(self, sim: Sim, traffic: Path, tmp_path: Path) -> None:
+        profile = json.loads(Path(TIMING[1]).read_text()) | {"model": "\x1b[31mred"}
+        timing, named = tmp_path / "timing.json", tmp_path / "a\x1b[31mb.jsonl"
+        timing.write_text(json.dumps(profile))
+        named.write_bytes(traffic.read_bytes())
+        for arguments in ((), ("--compare", named)):
+            run = sim(named, "--timing", timing, *arguments)
+            assert "\x1b" not in run.out and "·[31mred" in run.out and "a·[31mb.jsonl" in run.out
+
     def test_a_gpu_and_a_model(self, sim: Sim, traffic: Path) -> None:
         line = f"--hf-overrides '{json.dumps(LLAMA)}'"
         run = sim(traffic, "--gpu", "l4", "--vllm-args", line, "--schedule", "simulated")

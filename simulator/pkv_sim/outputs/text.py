@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
+from pkv_lint.columns import visible
 from pkv_lint.findings import counted
 from pkv_sim.bounds import Bounds
 from pkv_sim.misses import Misses
@@ -59,7 +60,7 @@ def headline(simulation: Simulation) -> Iterator[str]:
     what = counted(len(simulation.served), "request")
     if sessions:
         what += f" in {counted(len(sessions), 'session')}"
-    yield f"{click.style(workload.name, bold=True)}  {what}, {simulation.prompt_tokens:,} prompt tokens"
+    yield f"{click.style(visible(workload.name), bold=True)}  {what}, {simulation.prompt_tokens:,} prompt tokens"
     size = f"blocks of {workload.block_size} tokens"
     if settings.num_gpu_blocks is None:
         room = "no limit to their number"
@@ -108,7 +109,7 @@ def bar(part: float) -> str:
 def cause_lines(simulation: Simulation, causes: Sequence[CauseTotal]) -> Iterator[str]:
     about = "about " if simulation.workload.approximate else ""
     for cause in causes[:MOST]:
-        place = f" at {cause.path}" if cause.path else ""
+        place = f" at {visible(cause.path)}" if cause.path else ""
         part = share(cause.tokens, simulation.misses.tokens)
         yield (
             f"  {click.style(cause.code, fg='red', bold=True)}{place} costs {about}{percent(part)} of prefill: "
@@ -142,7 +143,7 @@ def remarks(simulation: Simulation) -> Iterator[str]:
     if found:
         yield ""
     for note in found:
-        yield f"{click.style('note:', fg='cyan')} {note}"
+        yield f"{click.style('note:', fg='cyan')} {visible(note)}"
 
 
 def notes(simulation: Simulation) -> Iterator[str]:
@@ -166,8 +167,8 @@ def notes(simulation: Simulation) -> Iterator[str]:
 
 def comparison(before: Simulation, after: Simulation) -> Iterator[str]:
     """Two simulations side by side."""
-    yield f"before  {before.workload.name}"
-    yield f"after   {after.workload.name}"
+    yield f"before  {visible(before.workload.name)}"
+    yield f"after   {visible(after.workload.name)}"
     yield ""
     yield f"  {'':<15}  {'before':>15}  {'after':>15}  {'change':>15}"
     for name, was, now in changes(before, after):

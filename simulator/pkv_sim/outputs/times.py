@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pkv_lint.columns import visible
 from pkv_lint.findings import counted
 from pkv_sim.latency import Latency, latency_of, throughput_of
 from pkv_sim.outputs.json import rounded
@@ -76,11 +77,10 @@ def comparison(before: Simulation, after: Simulation) -> Iterator[str]:
 
 def origin(timing: TimingProfile) -> str:
     """What the times rest on."""
+    what = visible(f"{timing.model} on {timing.device}")
     if timing.kind == "roofline":
-        return (
-            f"times are an estimate (roofline of {timing.model} on {timing.device}): expect a real server to be slower"
-        )
-    found = f"times by a profile that was fitted to {timing.model} on {timing.device}"
+        return f"times are an estimate (roofline of {what}): expect a real server to be slower"
+    found = f"times by a profile that was fitted to {what}"
     if timing.residuals is not None:
         found += f" (off by {percent(timing.residuals.median)} in the median of {timing.residuals.points:,} points)"
     return found

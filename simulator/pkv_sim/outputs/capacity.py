@@ -103,19 +103,13 @@ def table(curve: CapacityCurve, block_size: int, memory: KVMemory | None) -> Ite
     """One row for each size, the last one for a cache without limit."""
     yield row("blocks", "tokens", "cached tokens", "hit rate", "GiB per GPU" if memory is not None else "")
     for point in curve.points:
-        blocks = point.num_gpu_blocks
-        gib = f"{blocks * block_size * memory.bytes_per_token / 2**30:,.2f}" if memory is not None else ""
-        notes = [
-            *(["knee"] if point == curve.knee else []),
-            *([f"{counted(point.refused, 'request')} too large"] if point.refused else []),
-        ]
         yield row(
-            f"{blocks:,}",
-            f"{(blocks - 1) * block_size:,}",
+            f"{point.num_gpu_blocks:,}",
+            f"{tokens_in(point, block_size):,}",
             f"{point.cached_tokens:,}",
             percent(point.hit_rate, 2),
-            gib,
-            ", ".join(notes),
+            gib_of(point, block_size, memory),
+            remark(curve, point),
         )
     ideal = curve.ideal
     filled = f"fills {ideal.num_gpu_blocks:,}"
@@ -124,3 +118,20 @@ def table(curve: CapacityCurve, block_size: int, memory: KVMemory | None) -> Ite
 
 def row(blocks: str, tokens: str, cached: str, rate: str, gib: str, notes: str = "") -> str:
     return f"  {blocks:>13}  {tokens:>15}  {cached:>17}  {rate:>9}{f'  {gib:>11}' if gib else ''}  {notes}".rstrip()
+
+
+def tokens_in(point: CapacityPoint, block_size: int) -> int:
+    """The null block holds none."""
+    return (point.num_gpu_blocks - 1) * block_size
+
+
+def gib_of(point: CapacityPoint, block_size: int, memory: KVMemory | None) -> str:
+    """On each GPU; empty where a block's size in bytes is not known."""
+    return f"{point.num_gpu_blocks * block_size * memory.bytes_per_token / 2**30:,.2f}" if memory is not None else ""
+
+
+def remark(curve: CapacityCurve, point: CapacityPoint) -> str:
+    found = ["knee"] if point == curve.knee else []
+    if point.refused:
+        found.append(f"{counted(point.refused, 'request')} too large")
+    return ", ".join(found)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import ceil, floor, log, log10
 
-from pkv_sim.simulation import share
-
 RATES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Ends of an axis of rates."""
 DENSE = 3
@@ -79,7 +77,7 @@ def marks(items: Iterable[tuple[float, str]]) -> tuple[Mark, ...]:
 
 def top_rate(rate: float) -> float:
     """Where an axis of rates ends that has this one on it."""
-    return next(top for top in RATES if share(rate, top) <= 1)
+    return next(top for top in RATES if rate <= top)
 
 
 def rate_ticks(top: float) -> tuple[Tick, ...]:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pkv_lint.findings import counted
-from pkv_sim.capacity import CapacityCurve, CapacityPoint
+from pkv_sim.capacity import CapacityCurve
 from pkv_sim.kv_memory import KVMemory
-from pkv_sim.outputs.capacity import findings
+from pkv_sim.outputs.capacity import findings, gib_of, remark, tokens_in
 from pkv_sim.outputs.html.axes import LogAxis, Mark, Tick, marks, rate_ticks, top_rate
 from pkv_sim.outputs.text import percent
 from pkv_sim.report import Report
@@ -89,8 +88,8 @@ def dots(curve: CapacityCurve, axis: LogAxis, top: float, block_size: int, memor
     for at, point in enumerate(curve.points):
         lines = [f"{point.num_gpu_blocks:,} blocks: {percent(point.hit_rate, 2)}"]
         lines.append(f"{tokens_in(point, block_size):,} tokens of room, {point.cached_tokens:,} prompt tokens cached")
-        if memory is not None:
-            lines.append(f"{gib_of(point, block_size, memory)} GiB on each GPU")
+        if gib := gib_of(point, block_size, memory):
+            lines.append(f"{gib} GiB on each GPU")
         if note := remark(curve, point):
             lines.append(note)
         height = 100 * point.hit_rate / top
@@ -102,7 +101,7 @@ def rows(curve: CapacityCurve, block_size: int, memory: KVMemory | None) -> Iter
         yield (
             f"{point.num_gpu_blocks:,}",
             f"{tokens_in(point, block_size):,}",
-            gib_of(point, block_size, memory) if memory is not None else "",
+            gib_of(point, block_size, memory),
             f"{point.cached_tokens:,}",
             percent(point.hit_rate, 2),
             remark(curve, point),
@@ -110,18 +109,3 @@ def rows(curve: CapacityCurve, block_size: int, memory: KVMemory | None) -> Iter
     ideal = curve.ideal
     filled = f"fills {ideal.num_gpu_blocks:,} blocks"
     yield "no limit", "", "", f"{ideal.cached_tokens:,}", percent(ideal.hit_rate, 2), filled
-
-
-def tokens_in(point: CapacityPoint, block_size: int) -> int:
-    return (point.num_gpu_blocks - 1) * block_size
-
-
-def gib_of(point: CapacityPoint, block_size: int, memory: KVMemory) -> str:
-    return f"{point.num_gpu_blocks * block_size * memory.bytes_per_token / 2**30:,.2f}"
-
-
-def remark(curve: CapacityCurve, point: CapacityPoint) -> str:
-    found = ["knee"] if point == curve.knee else []
-    if point.refused:
-        found.append(f"{counted(point.refused, 'request')} too large")
-    return ", ".join(found)

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import Protocol
 
 from pkv_sim.fast.token_tree import TokenTree
+from pkv_sim.generated import Replies
 from pkv_sim.workload import TrafficRequest
 
 
@@ -20,12 +21,13 @@ class Cache(Protocol):
 
 
 class Namespaces:
-    """Which namespaces have used a prompt's first block: those that a request runs in, and those that none runs in any
-    more, the one that ended last at the end."""
+    """Which namespaces have used a prompt's first block (or what a short one and its reply fill): those that a request
+    runs in, and those that none runs in any more, the one that ended last at the end."""
 
-    def __init__(self, tree: TokenTree, cache: Cache) -> None:
+    def __init__(self, tree: TokenTree, cache: Cache, replies: Replies) -> None:
         self._tree = tree
         self._cache = cache
+        self._replies = replies
         self._running: defaultdict[bytes, Counter[Hashable]] = defaultdict(Counter)
         self._ended: defaultdict[bytes, dict[Hashable, None]] = defaultdict(dict)
 
@@ -58,4 +60,7 @@ class Namespaces:
 
     def _first_block(self, request: TrafficRequest) -> bytes:
         assert request.ids is not None
-        return request.ids[: self._tree.block_size].tobytes()
+        content, size = request.ids, self._tree.block_size
+        if len(content) < size and self._replies.text and request.generated:
+            content = content + request.generated
+        return content[:size].tobytes()

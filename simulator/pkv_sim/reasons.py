@@ -51,7 +51,7 @@ class Reasons:
         if isinstance(tree, TokenTree):
             self._seen = SeenTokens(tree.block_size)
             if bounded and len({request.namespace for request in requests}) > 1:
-                self._namespaces = tuple(Namespaces(tree, cache) for cache in caches)
+                self._namespaces = tuple(Namespaces(tree, cache, replies) for cache in caches)
         else:
             self._seen = SeenBlocks(tree.block_size)
 

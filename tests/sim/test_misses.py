@@ -150,6 +150,11 @@ def test_blames_never_exceed_what_was_missed() -> None:
     assert [(blame.code, blame.tokens) for blame in simulation.served[1].blames] == [("PKV101", 8), ("PKV103", 4)]
 
 
+def test_a_block_that_a_reply_filled_is_seen_from_other_namespaces() -> None:
+    calls = [request(0, numbers(0, 3), "a", [3, 9]), request(1, numbers(0, 5), "b")]
+    assert reasons(*calls, blocks=6)[1] == {"other_namespace": 4, "partial_block": 1}
+
+
 def test_other_replicas_come_first() -> None:
     found = misses_of(40, SIZE, hit=2, seen=8, diverges=True, other_replica=4, other_namespace=6)
     assert found == Misses(other_replica=8, other_namespace=8, evicted=8, diverged=8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from pkv_engine.model import cpu_ops
+from pkv_engine.model.attention_plan import Shape
 from pkv_engine.model.batch import Batch
 from pkv_engine.model.config import DecoderConfig
 from pkv_engine.model.cpu_attention import CpuAttention, is_stable
@@ -26,13 +27,18 @@ class CpuDevice:
         config = decoder.config
         self._decoder = decoder
         self._cache = KVCache.allocate(config, num_blocks, block_size, decoder.dtype, torch.device("cpu"))
+        self._shape = Shape(
+            num_kv_heads=config.num_kv_heads,
+            group_size=config.num_heads // config.num_kv_heads,
+            head_size=config.head_size,
+            block_size=block_size,
+            dtype=decoder.dtype,
+        )
         self.vocab_size = config.vocab_size
         multiples = [row_multiple(product, product.in_features, decoder.dtype) for product in decoder.products]
         known = [multiple for multiple in multiples if multiple is not None]
         self.row_multiple = max(known, default=FALLBACK_MULTIPLE)
-        self.batch_invariant = len(known) == len(multiples) and is_stable(
-            config.num_heads, config.num_kv_heads, config.head_size, decoder.dtype
-        )
+        self.batch_invariant = len(known) == len(multiples) and is_stable(self._shape)
 
     @staticmethod
     def load_decoder(config: DecoderConfig, weights: Weights, max_model_len: int) -> Decoder:
@@ -40,13 +46,5 @@ class CpuDevice:
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Logits [batch.num_sampled, vocab_size]."""
-        config = self._decoder.config
-        attention = CpuAttention(
-            batch,
-            config.num_heads,
-            config.num_kv_heads,
-            config.head_size,
-            self._cache.block_size,
-            self._decoder.dtype,
-        )
+        attention = CpuAttention(batch, self._shape)
         return self._decoder.forward(batch, attention, self._cache)[: batch.num_sampled]

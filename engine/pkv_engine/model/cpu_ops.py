@@ -22,11 +22,13 @@ def rotary_embedding(
     query: torch.Tensor, key: torch.Tensor, cos_sin_cache: torch.Tensor, positions: torch.Tensor
 ) -> None:
     """Turns the pairs (i, i + head_size / 2) of [rows, heads, head_size], in place. The table is `cos_sin_table`'s."""
-    cos, sin = cos_sin_cache.index_select(0, positions).unsqueeze(1).chunk(2, -1)
+    half = cos_sin_cache.shape[1] // 2
+    table = cos_sin_cache.index_select(0, positions).unsqueeze(1)
+    cos, sin = table[..., :half], table[..., half:]
     for x in (query, key):
-        first, second = x.chunk(2, -1)
+        first, second = x[..., :half], x[..., half:]
         turned = torch.addcmul(first * cos, second, sin, value=-1)
-        second.copy_(torch.addcmul(second * cos, first, sin))
+        torch.addcmul(second * cos, first, sin, out=second)
         first.copy_(turned)
 
 

@@ -10,6 +10,12 @@ import torch.nn.functional as F
 ROW_MULTIPLES = (2, 4, 8, 16)
 
 
+def linear_pointwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """x W^T + b by oneDNN, whatever torch would choose for F.linear."""
+    y: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
+    return y
+
+
 class Linear:
     """x [rows, inputs] -> x W^T + b [rows, outputs].
 
@@ -26,8 +32,7 @@ class Linear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self._packed:
-            y: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._weight, self._bias, "none", [], "")
-            return y
+            return linear_pointwise(x, self._weight, self._bias)
         return F.linear(x, self._weight, self._bias)
 
 

@@ -58,7 +58,7 @@ class CudaDevice:
     def __init__(self, decoder: Decoder, num_blocks: int, block_size: int, max_num_seqs: int) -> None:
         config = decoder.config
         self._decoder = decoder
-        self._device = torch.device("cuda")
+        self._device = decoder.device
         self._cache = KVCache.allocate(config, num_blocks, block_size, decoder.dtype, self._device)
         self._scale = 1 / math.sqrt(config.head_size)
         self.vocab_size = config.vocab_size

@@ -61,7 +61,7 @@ class Decoder:
         self.config = config
         self.max_model_len = max_model_len
         self._ops = ops
-        self.dtype = weights.dtype
+        self.dtype, self.device = weights.dtype, weights.device
         self._embedding = weights.get("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
         self._layers = tuple(self._load_layer(weights, f"model.layers.{index}") for index in range(config.num_layers))
         self._norm = weights.get("model.norm.weight", config.hidden_size)

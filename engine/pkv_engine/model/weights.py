@@ -31,7 +31,7 @@ class Weights:
         self._source = source
         self._origin = origin
         self.dtype = dtype
-        self._device = device
+        self.device = device
         self.rope_factors = rope_factors
 
     def get(self, name: str, *shape: int) -> torch.Tensor:
@@ -41,7 +41,7 @@ class Weights:
             raise InputError(f"the weight {name} is missing", file=self._origin)
         if tuple(tensor.shape) != shape:
             raise InputError(f"the weight {name} has the shape {[*tensor.shape]}, not {[*shape]}", file=self._origin)
-        return tensor.to(device=self._device, dtype=self.dtype).contiguous()
+        return tensor.to(device=self.device, dtype=self.dtype).contiguous()
 
 
 def safetensors(directory: Path) -> Source:

@@ -12,7 +12,7 @@ from pkv_engine.step_log import StepLog
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.renderer import Renderer
 from pkv_lint.prompt.tokenizer import Tokenizer
-from pkv_sim.scheduler_config import SchedulerConfig
+from pkv_sim.exact.scheduler_config import SchedulerConfig
 
 if TYPE_CHECKING:
     import torch
@@ -42,9 +42,10 @@ class LoadedModel:
 def load(options: EngineOptions) -> LoadedModel:
     """Raises InputError for what cannot be loaded: no such model, another architecture, torch not installed."""
     try:
+        import safetensors  # noqa: F401
         import torch
-    except ImportError:
-        raise InputError("the engine needs torch: pip install 'pkv-lint[engine]'") from None
+    except ImportError as error:
+        raise InputError(f"the engine needs {error.name}: pip install 'pkv-lint[engine]'") from None
     from pkv_engine.audit import KVAudit
     from pkv_engine.model.files import ModelFiles
     from pkv_engine.model.weights import Weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -76,36 +77,29 @@ class Decoder:
 
     def _load_layer(self, weights: Weights, name: str) -> _Layer:
         config = self.config
-        hidden, heads, kv_heads = config.hidden_size, config.num_heads, config.num_kv_heads
+        hidden, inner, size = config.hidden_size, config.intermediate_size, config.head_size
+        query, kv = config.num_heads * size, config.num_kv_heads * size
 
-        def linear(inputs: int, bias: bool, **outputs: int) -> Linear:
+        def linear(inputs: int, bias: bool, outputs: Mapping[str, int]) -> Linear:
             """The products that take the same input, as one."""
-            matrices = [weights.get(f"{name}.{part}.weight", size, inputs) for part, size in outputs.items()]
-            offsets = [weights.get(f"{name}.{part}.bias", size) for part, size in outputs.items()] if bias else None
+            matrices = [weights.get(f"{name}.{part}.weight", width, inputs) for part, width in outputs.items()]
+            offsets = [weights.get(f"{name}.{part}.bias", width) for part, width in outputs.items()] if bias else None
             return Linear(torch.cat(matrices), torch.cat(offsets) if offsets else None)
 
-        def head_norm(part: str) -> torch.Tensor | None:
-            return weights.get(f"{name}.self_attn.{part}.weight", config.head_size) if config.qk_norm else None
+        def norm(part: str, width: int) -> torch.Tensor:
+            return weights.get(f"{name}.{part}.weight", width)
 
-        attention, mlp = "self_attn.{}_proj", "mlp.{}_proj"
-        size, inner = config.head_size, config.intermediate_size
         return _Layer(
-            attention_norm=weights.get(f"{name}.input_layernorm.weight", hidden),
+            attention_norm=norm("input_layernorm", hidden),
             qkv=linear(
-                hidden,
-                config.qkv_bias,
-                **{
-                    attention.format("q"): heads * size,
-                    attention.format("k"): kv_heads * size,
-                    attention.format("v"): kv_heads * size,
-                },
+                hidden, config.qkv_bias, {"self_attn.q_proj": query, "self_attn.k_proj": kv, "self_attn.v_proj": kv}
             ),
-            query_norm=head_norm("q_norm"),
-            key_norm=head_norm("k_norm"),
-            output=linear(heads * size, config.output_bias, **{attention.format("o"): hidden}),
-            mlp_norm=weights.get(f"{name}.post_attention_layernorm.weight", hidden),
-            gate_up=linear(hidden, config.mlp_bias, **{mlp.format("gate"): inner, mlp.format("up"): inner}),
-            down=linear(inner, config.mlp_bias, **{mlp.format("down"): hidden}),
+            query_norm=norm("self_attn.q_norm", size) if config.qk_norm else None,
+            key_norm=norm("self_attn.k_norm", size) if config.qk_norm else None,
+            output=linear(query, config.output_bias, {"self_attn.o_proj": hidden}),
+            mlp_norm=norm("post_attention_layernorm", hidden),
+            gate_up=linear(hidden, config.mlp_bias, {"mlp.gate_proj": inner, "mlp.up_proj": inner}),
+            down=linear(inner, config.mlp_bias, {"mlp.down_proj": hidden}),
         )
 
     @property

@@ -94,7 +94,7 @@ class GGUFFile:
             "rope_theta": get("{arch}.rope.freq_base", 10000.0),
             "tie_word_embeddings": "output.weight" not in self._tensors,
             "attention_bias": "blk.0.attn_q.bias" in self._tensors and "blk.0.attn_output.bias" in self._tensors,
-            "eos_token_id": get("tokenizer.ggml.eos_token_id"),
+            "eos_token_id": [get(f"tokenizer.ggml.{end}_token_id") for end in ("eos", "eot")],
         }
         kind = get("{arch}.rope.scaling.type", "none")
         if kind != "none":

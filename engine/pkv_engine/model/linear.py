@@ -40,9 +40,9 @@ def row_multiple(product: Callable[[torch.Tensor], torch.Tensor], inputs: int, d
     """The least multiple to which the number of rows must be padded so that no row's result depends, bit for bit, on
     how many rows are computed with it. None where none of ROW_MULTIPLES will do.
 
-    Libraries choose their loops by the number of rows, mostly so for one row. This probes numbers of rows up to 512.
+    Libraries choose their loops by the number of rows, mostly so for one row. This probes numbers of rows up to 256.
     """
-    probe = torch.randn(512, inputs, generator=torch.Generator().manual_seed(0)).to(dtype)
+    probe = torch.randn(256, inputs, generator=torch.Generator().manual_seed(0)).to(dtype)
     whole = product(probe)
     for multiple in ROW_MULTIPLES:
         sizes = {size for size in (multiple, 2 * multiple, 3 * multiple, 32, 48, 64, 112, 256) if size % multiple == 0}

@@ -38,14 +38,14 @@ from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
-from pkv_sim.cache_group import CacheGroupSpec
-from pkv_sim.cache_manager import KVCacheManager
+from pkv_sim.exact.cache_group import CacheGroupSpec
+from pkv_sim.exact.cache_manager import KVCacheManager
+from pkv_sim.exact.hashing import BlockHasher
+from pkv_sim.exact.request import Request
 from pkv_sim.fast.cache import FastCache
 from pkv_sim.fast.prefix_tree import BlockRequest, PrefixTree
 from pkv_sim.fast.run_tree import BlockRunTree
 from pkv_sim.fast.token_tree import BlockIdTree, TokenTree
-from pkv_sim.hashing import BlockHasher
-from pkv_sim.request import Request
 
 ROOT = Path(__file__).resolve().parent.parent
 TRACES = Path(os.environ.get("PKV_SHARED", ROOT.parent / "shared")) / "data" / "traces"

@@ -40,11 +40,11 @@ from pkv_engine.verify.server import Server
 from pkv_engine.verify.verification import Verifier, Verifying, find_server
 from pkv_lint.prompt import builtin
 from pkv_lint.prompt.renderer import Renderer
-from pkv_sim.events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent, external_block_hash
-from pkv_sim.hashing import BlockHasher
-from pkv_sim.request import Request
-from pkv_sim.scheduler import Scheduler
-from pkv_sim.scheduler_config import SchedulerConfig
+from pkv_sim.exact.events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent, external_block_hash
+from pkv_sim.exact.hashing import BlockHasher
+from pkv_sim.exact.request import Request
+from pkv_sim.exact.scheduler import Scheduler
+from pkv_sim.exact.scheduler_config import SchedulerConfig
 
 BLOCK_SIZE = 32
 """The least that vLLM takes on CPUs; only multiples of it."""

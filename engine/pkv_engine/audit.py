@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from pkv_engine.engine import KVCheckError
 from pkv_engine.model.batch import Batch
-from pkv_sim.request import Request
-from pkv_sim.scheduler_output import SchedulerOutput
+from pkv_sim.exact.request import Request
+from pkv_sim.exact.scheduler_output import SchedulerOutput
 
 Record = npt.NDArray[np.void]
 RECORD = np.dtype([("token", np.int64), ("position", np.int64), ("prefix", np.uint64)])

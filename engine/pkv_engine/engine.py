@@ -14,11 +14,11 @@ from pkv_engine.detokenizer import Detokenizer
 from pkv_engine.generation import Delta, EngineStats, FinishReason, GenerationRequest, SampledToken, SamplingParams
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.tokenizer import Tokenizer
-from pkv_sim.hashing import BlockHasher
-from pkv_sim.request import Request
-from pkv_sim.scheduler import Scheduler
-from pkv_sim.scheduler_config import SchedulerConfig
-from pkv_sim.scheduler_output import RequestOutput, SchedulerOutput, StepResult
+from pkv_sim.exact.hashing import BlockHasher
+from pkv_sim.exact.request import Request
+from pkv_sim.exact.scheduler import Scheduler
+from pkv_sim.exact.scheduler_config import SchedulerConfig
+from pkv_sim.exact.scheduler_output import RequestOutput, SchedulerOutput, StepResult
 
 logger = logging.getLogger(__name__)
 

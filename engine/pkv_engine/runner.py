@@ -11,8 +11,8 @@ from pkv_engine.audit import KVAudit
 from pkv_engine.generation import SampledToken, SamplingParams
 from pkv_engine.model.batch import Batch, Share
 from pkv_engine.sampling import Choice, Draw, sample
-from pkv_sim.request import Request
-from pkv_sim.scheduler_output import SchedulerOutput
+from pkv_sim.exact.request import Request
+from pkv_sim.exact.scheduler_output import SchedulerOutput
 
 
 class Device(Protocol):

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from pkv_sim.request import Request
-from pkv_sim.scheduler_output import SchedulerOutput, StepResult
+from pkv_sim.exact.request import Request
+from pkv_sim.exact.scheduler_output import SchedulerOutput, StepResult
 
 
 class StepLog:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pkv_sim.generated import Generated, turns_tell
-from pkv_sim.settings import Settings
+from pkv_sim.serving.settings import Settings
 from pkv_sim.simulation import cached_tokens, share
-from pkv_sim.workload import Workload
+from pkv_sim.traffic.generated import Generated, turns_tell
+from pkv_sim.traffic.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import log
 
-from pkv_sim.in_blocks import in_blocks_of
 from pkv_sim.progress import Progress, silently
-from pkv_sim.replay import Replay
-from pkv_sim.settings import Settings
+from pkv_sim.serving.replay import Replay
+from pkv_sim.serving.settings import Settings
 from pkv_sim.simulation import REPLAYS, share, with_replies
-from pkv_sim.workload import Workload
+from pkv_sim.traffic.in_blocks import in_blocks_of
+from pkv_sim.traffic.workload import Workload
 
 GRID = 12
 """Sizes that are tried where none are given."""

@@ -15,11 +15,11 @@ from pkv_lint.options import ServerOptions, server_options
 from pkv_lint.output_file import check_writable, write_file
 
 if TYPE_CHECKING:
-    from pkv_sim.generated import Generated
     from pkv_sim.report import Report
-    from pkv_sim.routing import RouterName
-    from pkv_sim.settings import Schedule
-    from pkv_sim.workload import Workload
+    from pkv_sim.serving.routing import RouterName
+    from pkv_sim.serving.settings import Schedule
+    from pkv_sim.traffic.generated import Generated
+    from pkv_sim.traffic.workload import Workload
 
 PROGRAM = "pkv-sim"
 EPILOG = "Exit status: 0 all simulated, 2 bad usage or input, or lines that cannot be used."
@@ -148,18 +148,18 @@ def command(
     from pkv_lint.prompt.deployment import Deployment
     from pkv_sim.bounds import bounds_of
     from pkv_sim.capacity import capacity_curve
+    from pkv_sim.exact.profile import DEFAULT_PROFILE, Profile
     from pkv_sim.kv_memory import stated_memory
-    from pkv_sim.limits import SchedulerLimits
-    from pkv_sim.loading import Reading, load_workload
     from pkv_sim.modelled import check_deployment, check_model, max_model_len, model_config
-    from pkv_sim.profile import DEFAULT_PROFILE, Profile
     from pkv_sim.progress import on_terminal
     from pkv_sim.report import Report
     from pkv_sim.reservation import reservations_of
-    from pkv_sim.settings import Settings
+    from pkv_sim.serving.limits import SchedulerLimits
+    from pkv_sim.serving.settings import Settings
     from pkv_sim.simulation import simulate
     from pkv_sim.timing.gpus import gpu_named
     from pkv_sim.timing.stated import stated_timing
+    from pkv_sim.traffic.loading import Reading, load_workload
 
     if num_gpu_blocks is not None and kv_cache_memory is not None:
         raise click.UsageError("--num-gpu-blocks and --kv-cache-memory both say how large the cache is")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pkv_sim.serving.times import Distribution
 from pkv_sim.simulation import Simulation, share
-from pkv_sim.times import Distribution
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pkv_sim.generated import with_next_turns
-from pkv_sim.workload import TrafficRequest, Workload
+from pkv_sim.traffic.generated import with_next_turns
+from pkv_sim.traffic.workload import TrafficRequest, Workload
 
 Policy = Literal["maximum", "power_of_two", "exact", "paged"]
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)

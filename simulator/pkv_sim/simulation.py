@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pkv_sim.generated import with_next_turns
-from pkv_sim.in_blocks import in_blocks_of
-from pkv_sim.misses import Misses, total
 from pkv_sim.progress import Progress, silently
-from pkv_sim.reasons import Reasons
-from pkv_sim.replay import RecordedReplays, Replay, SequentialReplay, Waits
-from pkv_sim.settings import Schedule, Settings
-from pkv_sim.simulated import SimulatedReplay
-from pkv_sim.times import EngineRun, Times
+from pkv_sim.serving.misses import Misses, total
+from pkv_sim.serving.reasons import Reasons
+from pkv_sim.serving.replay import RecordedReplays, Replay, SequentialReplay, Waits
+from pkv_sim.serving.settings import Schedule, Settings
+from pkv_sim.serving.simulated import SimulatedReplay
+from pkv_sim.serving.times import EngineRun, Times
 from pkv_sim.timing.alone import Alone
-from pkv_sim.workload import Blame, Refused, TrafficRequest, Workload
+from pkv_sim.traffic.generated import with_next_turns
+from pkv_sim.traffic.in_blocks import in_blocks_of
+from pkv_sim.traffic.workload import Blame, Refused, TrafficRequest, Workload
 
 REPLAYS: dict[Schedule, Callable[..., Replay]] = {
     "sequential": SequentialReplay,

@@ -9,7 +9,7 @@ from pkv_engine.audit import KVAudit
 from pkv_engine.engine import Engine
 from pkv_engine.generation import Delta, GenerationRequest, SamplingParams
 from pkv_engine.runner import Device, ModelRunner
-from pkv_sim.scheduler_config import SchedulerConfig
+from pkv_sim.exact.scheduler_config import SchedulerConfig
 
 
 def engine_on(device: Device, *, num_blocks: int = 80, check_kv: bool = True, **config: Any) -> Engine:

@@ -12,12 +12,12 @@ import torch
 
 pytest.importorskip("triton")
 
-from pkv_engine.generation import GenerationRequest, SamplingParams  # noqa: E402
-from pkv_engine.model.batch import Batch  # noqa: E402
-from pkv_engine.model.cuda import CudaDevice  # noqa: E402
+from pkv_engine.generation import GenerationRequest, SamplingParams
+from pkv_engine.model.batch import Batch
+from pkv_engine.model.cuda import CudaDevice
 
-from . import families  # noqa: E402
-from .running import engine_on, greedy, run, tokens  # noqa: E402
+from . import families
+from .running import engine_on, greedy, run, tokens
 
 NUM_BLOCKS = 20
 

@@ -16,13 +16,13 @@ from pkv_engine.generation import GenerationRequest, SampledToken, SamplingParam
 from pkv_engine.model import cpu_ops
 from pkv_engine.model.batch import Batch
 from pkv_engine.runner import ModelRunner
-from pkv_sim.block_pool import BlockPool
-from pkv_sim.events import BlockRemoved, BlockStored, KVCacheEvent
-from pkv_sim.hashing import BlockHasher
-from pkv_sim.profile import Profile
-from pkv_sim.request import Request
-from pkv_sim.scheduler_config import SchedulerConfig
-from pkv_sim.scheduler_output import SchedulerOutput, StepResult
+from pkv_sim.exact.block_pool import BlockPool
+from pkv_sim.exact.events import BlockRemoved, BlockStored, KVCacheEvent
+from pkv_sim.exact.hashing import BlockHasher
+from pkv_sim.exact.profile import Profile
+from pkv_sim.exact.request import Request
+from pkv_sim.exact.scheduler_config import SchedulerConfig
+from pkv_sim.exact.scheduler_output import SchedulerOutput, StepResult
 
 TRACES = (
     "legacy_022_trace_sched_no_reserve",

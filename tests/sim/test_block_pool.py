@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.block_pool import NULL_BLOCK, BlockPool
-from pkv_sim.cache_group import CacheGroup, CacheGroupSpec, FullAttentionGroup, build_cache_groups
-from pkv_sim.cache_manager import KVCacheManager
-from pkv_sim.events import AllBlocksCleared, BlockRemoved, BlockStored
-from pkv_sim.free_queue import FreeKVCacheBlockQueue
-from pkv_sim.hashing import BlockHasher
-from pkv_sim.profile import DEFAULT_PROFILE, Profile
-from pkv_sim.request import Lora, Request, RequestStatus
+from pkv_sim.exact.block_pool import NULL_BLOCK, BlockPool
+from pkv_sim.exact.cache_group import CacheGroup, CacheGroupSpec, FullAttentionGroup, build_cache_groups
+from pkv_sim.exact.cache_manager import KVCacheManager
+from pkv_sim.exact.events import AllBlocksCleared, BlockRemoved, BlockStored
+from pkv_sim.exact.free_queue import FreeKVCacheBlockQueue
+from pkv_sim.exact.hashing import BlockHasher
+from pkv_sim.exact.profile import DEFAULT_PROFILE, Profile
+from pkv_sim.exact.request import Lora, Request, RequestStatus
 
 HASHER = BlockHasher(4, seed="0")
 

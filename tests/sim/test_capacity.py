@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pkv_sim.capacity import NEAR, CapacityPoint, capacity_curve, grid, knee_of
 from pkv_sim.outputs.capacity import lines
 from pkv_sim.outputs.plot import area, interpolated
-from pkv_sim.settings import Settings
+from pkv_sim.serving.settings import Settings
 from pkv_sim.simulation import cached_tokens, simulate
-from pkv_sim.workload import TrafficRequest, Workload
+from pkv_sim.traffic.workload import TrafficRequest, Workload
 
 T = TypeVar("T")
 SIZE = 4

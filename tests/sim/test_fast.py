@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkv_sim.cache_group import CacheGroupSpec
-from pkv_sim.cache_manager import KVCacheManager
+from pkv_sim.exact.cache_group import CacheGroupSpec
+from pkv_sim.exact.cache_manager import KVCacheManager
+from pkv_sim.exact.hashing import BlockHasher
+from pkv_sim.exact.profile import DEFAULT_PROFILE, Profile
+from pkv_sim.exact.request import Request
 from pkv_sim.fast.cache import FastCache, Lease
 from pkv_sim.fast.prefix_tree import BlockRequest
 from pkv_sim.fast.recorded import RecordedReplay
 from pkv_sim.fast.token_tree import TokenTree
-from pkv_sim.hashing import BlockHasher
-from pkv_sim.profile import DEFAULT_PROFILE, Profile
-from pkv_sim.request import Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from pkv_sim.cache_group import CacheGroupSpec
-from pkv_sim.cache_manager import KVCacheManager
-from pkv_sim.events import BlockRemoved, BlockStored, KVCacheEvent
-from pkv_sim.hashing import BlockHasher
-from pkv_sim.profile import Profile
-from pkv_sim.request import Request
-from pkv_sim.scheduler import Scheduler
-from pkv_sim.scheduler_config import SchedulerConfig
-from pkv_sim.scheduler_output import SchedulerOutput
+from pkv_sim.exact.cache_group import CacheGroupSpec
+from pkv_sim.exact.cache_manager import KVCacheManager
+from pkv_sim.exact.events import BlockRemoved, BlockStored, KVCacheEvent
+from pkv_sim.exact.hashing import BlockHasher
+from pkv_sim.exact.profile import Profile
+from pkv_sim.exact.request import Request
+from pkv_sim.exact.scheduler import Scheduler
+from pkv_sim.exact.scheduler_config import SchedulerConfig
+from pkv_sim.exact.scheduler_output import SchedulerOutput
 
 MANAGER = (
     "legacy_022_trace_manager_overlap_random",

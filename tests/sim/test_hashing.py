@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.cbor import CanonicalCbor
-from pkv_sim.events import external_block_hash
-from pkv_sim.extra_keys import event_extra_keys, extra_keys
-from pkv_sim.hashing import BlockHasher, HashAlgorithm, hash_block_tokens, none_hash
-from pkv_sim.profile import DEFAULT_PROFILE, Profile
-from pkv_sim.request import Lora, MultiModalItem, Request
+from pkv_sim.exact.cbor import CanonicalCbor
+from pkv_sim.exact.events import external_block_hash
+from pkv_sim.exact.extra_keys import event_extra_keys, extra_keys
+from pkv_sim.exact.hashing import BlockHasher, HashAlgorithm, hash_block_tokens, none_hash
+from pkv_sim.exact.profile import DEFAULT_PROFILE, Profile
+from pkv_sim.exact.request import Lora, MultiModalItem, Request
 
 RANGE40 = range(40)
 

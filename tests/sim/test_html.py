@@ -21,14 +21,14 @@ from pkv_lint.prompt.renderer import Renderer
 from pkv_sim.bounds import bounds_of
 from pkv_sim.capacity import capacity_curve
 from pkv_sim.cli import main
-from pkv_sim.loading import Reading, load_workload
 from pkv_sim.outputs.html import axes, page, parts, sessions, timeline
 from pkv_sim.report import Report
 from pkv_sim.reservation import reservations_of
-from pkv_sim.settings import Settings
+from pkv_sim.serving.settings import Settings
 from pkv_sim.simulation import simulate
 from pkv_sim.timing.file import load_timing
-from pkv_sim.workload import Blame, Workload
+from pkv_sim.traffic.loading import Reading, load_workload
+from pkv_sim.traffic.workload import Blame, Workload
 
 ROOT = Path(__file__).parent.parent.parent
 EVIL = (

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pkv_sim.cache_group import CacheGroupSpec
-from pkv_sim.cache_manager import KVCacheManager
-from pkv_sim.hashing import BlockHasher
-from pkv_sim.misses import Misses, misses_of, total
-from pkv_sim.request import Request
-from pkv_sim.settings import Settings
+from pkv_sim.exact.cache_group import CacheGroupSpec
+from pkv_sim.exact.cache_manager import KVCacheManager
+from pkv_sim.exact.hashing import BlockHasher
+from pkv_sim.exact.request import Request
+from pkv_sim.serving.misses import Misses, misses_of, total
+from pkv_sim.serving.settings import Settings
 from pkv_sim.simulation import simulate
-from pkv_sim.workload import Blame, TrafficRequest, Workload
+from pkv_sim.traffic.workload import Blame, TrafficRequest, Workload
 
 SIZE = 4
 

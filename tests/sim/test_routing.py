@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from pkv_lint.prompt.renderer import Renderer
 from pkv_sim.balance import imbalance, replica_totals
-from pkv_sim.loading import Reading, load_workload
-from pkv_sim.routing import ROUTERS, RouterName
-from pkv_sim.settings import Schedule, Settings
+from pkv_sim.serving.routing import ROUTERS, RouterName
+from pkv_sim.serving.settings import Schedule, Settings
 from pkv_sim.simulation import Simulation, cached_tokens, simulate
 from pkv_sim.timing.timing_profile import Coefficients, TimingProfile
-from pkv_sim.workload import TrafficRequest, Workload
+from pkv_sim.traffic.loading import Reading, load_workload
+from pkv_sim.traffic.workload import TrafficRequest, Workload
 
 SIZE = 4
 ROUTER_NAMES: tuple[RouterName, ...] = get_args(RouterName)

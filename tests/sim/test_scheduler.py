@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.hashing import BlockHasher
-from pkv_sim.profile import Profile
-from pkv_sim.request import Request, RequestStatus
-from pkv_sim.scheduler import Scheduler
-from pkv_sim.scheduler_config import SchedulerConfig
-from pkv_sim.scheduler_output import SchedulerOutput, StepResult
+from pkv_sim.exact.hashing import BlockHasher
+from pkv_sim.exact.profile import Profile
+from pkv_sim.exact.request import Request, RequestStatus
+from pkv_sim.exact.scheduler import Scheduler
+from pkv_sim.exact.scheduler_config import SchedulerConfig
+from pkv_sim.exact.scheduler_output import SchedulerOutput, StepResult
 
 HASHER = BlockHasher(4, seed="0")
 TOKEN = 99

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.generated import Generated
+from pkv_sim.exact.profile import Profile
 from pkv_sim.latency import latency_of, throughput_of
-from pkv_sim.limits import SchedulerLimits
-from pkv_sim.profile import Profile
-from pkv_sim.routing import RouterName
-from pkv_sim.settings import Schedule, Settings
+from pkv_sim.serving.limits import SchedulerLimits
+from pkv_sim.serving.routing import RouterName
+from pkv_sim.serving.settings import Schedule, Settings
+from pkv_sim.serving.times import Distribution, Times, percentile
 from pkv_sim.simulation import Simulation, simulate
-from pkv_sim.times import Distribution, Times, percentile
 from pkv_sim.timing.alone import Alone
 from pkv_sim.timing.timing_profile import Coefficients, Range, TimingProfile
-from pkv_sim.workload import TrafficRequest, Workload
+from pkv_sim.traffic.generated import Generated
+from pkv_sim.traffic.workload import TrafficRequest, Workload
 
 SIZE = 4
 STEPS = TimingProfile("fitted", "m", "d", Coefficients(1.0, 0.0, 0.0, 0.0, 0.0))

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.renderer import Renderer
 from pkv_sim.bounds import Bounds, bounds_of
-from pkv_sim.generated import Generated
-from pkv_sim.loading import Reading, load_workload
-from pkv_sim.misses import Misses
-from pkv_sim.runs import cut, num_shared
-from pkv_sim.settings import Settings
+from pkv_sim.serving.misses import Misses
+from pkv_sim.serving.settings import Settings
 from pkv_sim.simulation import cached_tokens, simulate
-from pkv_sim.workload import TrafficRequest, Workload
+from pkv_sim.traffic.generated import Generated
+from pkv_sim.traffic.loading import Reading, load_workload
+from pkv_sim.traffic.runs import cut, num_shared
+from pkv_sim.traffic.workload import TrafficRequest, Workload
 
 SIZE = 4
 

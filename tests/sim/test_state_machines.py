@@ -18,14 +18,14 @@ from hypothesis.stateful import (
     rule,
 )
 
-from pkv_sim.cache_group import CacheGroupSpec
-from pkv_sim.cache_manager import ComputedBlocks, KVCacheManager
-from pkv_sim.hashing import BlockHasher
-from pkv_sim.profile import Profile
-from pkv_sim.request import Request, RequestStatus
-from pkv_sim.scheduler import Scheduler
-from pkv_sim.scheduler_config import SchedulerConfig
-from pkv_sim.scheduler_output import SchedulerOutput
+from pkv_sim.exact.cache_group import CacheGroupSpec
+from pkv_sim.exact.cache_manager import ComputedBlocks, KVCacheManager
+from pkv_sim.exact.hashing import BlockHasher
+from pkv_sim.exact.profile import Profile
+from pkv_sim.exact.request import Request, RequestStatus
+from pkv_sim.exact.scheduler import Scheduler
+from pkv_sim.exact.scheduler_config import SchedulerConfig
+from pkv_sim.exact.scheduler_output import SchedulerOutput
 
 # Few tokens, salts and lengths, so that prefixes meet, blocks repeat and prompts end on block boundaries.
 TOKENS = st.integers(0, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from pkv_lint.prompt.errors import InputError
 from pkv_sim.progress import Progress, silently
 from pkv_sim.timing.fitting import Point, fit
 from pkv_sim.timing.timing_profile import StepLoad, TimingProfile
-from pkv_sim.workload import TrafficRequest
+from pkv_sim.traffic.workload import TrafficRequest
 
 CACHED = (0.0, 0.125, 0.25, 0.5, 0.75)
 """Cached starts of prompts, as shares of the longest one."""
@@ -97,7 +96,8 @@ def _lengths(longest: int) -> list[_Prefill]:
 
 
 class _Probes:
-    """Sends prompts of words. `tokens_per_word` is by the server's vocabulary."""
+    """Sends conversations of words, as traffic is: a start that is sent again and again, and something new behind it.
+    `tokens_per_word` is by the server's vocabulary."""
 
     def __init__(self, client: httpx.AsyncClient, server: Server, timeout: float) -> None:
         self._client = client
@@ -112,34 +112,36 @@ class _Probes:
         """What a server does for the first time takes longer, so it is asked a few times before anything counts."""
         probes = cls(client, server, timeout)
         for count in (8, 200, 200):
-            told = _usage(await probes._send(probes._words(count)))
-            probes._tokens_per_word *= told[0] / count
+            told, _ = _usage(await probes._send(probes._text(count)))
+            probes._tokens_per_word *= told / count
         return probes
 
     async def prefill(self, shape: _Prefill) -> Point:
-        start = self._words(shape.cached)
+        start = [self._text(shape.cached)] if shape.cached else []
         if start:
-            await self._send(start)
-        answer = await self._send([*start, *self._words(shape.new)])
+            await self._send(*start)
+        answer = await self._send(*start, self._text(shape.new))
         prompt, cached = _usage(answer)
         return Point(steps_alone(prompt, cached, self._budget), _ttft(answer), prompt)
 
     async def decode(self, shape: _Decode) -> Point:
         """From the first token to the last."""
-        prompts = [self._words(shape.context) for _ in range(shape.sequences)]
+        prompts = [self._text(shape.context) for _ in range(shape.sequences)]
         lengths = [_usage(await self._send(prompt))[0] for prompt in prompts]
-        answers = await asyncio.gather(*(self._send(prompt, GENERATED) for prompt in prompts))
+        answers = await asyncio.gather(*(self._send(prompt, max_tokens=GENERATED) for prompt in prompts))
         steps = tuple(StepLoad.of([(length + at, 1) for length in lengths]) for at in range(GENERATED - 1))
         return Point(steps, median(answer.ended - answer.started - _ttft(answer) for answer in answers))
 
-    def _words(self, num_tokens: int) -> list[str]:
-        return self._random.choices(WORDS, k=round(num_tokens / self._tokens_per_word))
+    def _text(self, num_tokens: int) -> str:
+        return " ".join(self._random.choices(WORDS, k=max(1, round(num_tokens / self._tokens_per_word))))
 
-    async def _send(self, words: Sequence[str], max_tokens: int = 1) -> Answer:
-        body: dict[str, object] = {"prompt": " ".join(words), "ignore_eos": True, "temperature": 0.0}
+    async def _send(self, *messages: str, max_tokens: int = 1) -> Answer:
+        roles = ("system", "user") if len(messages) > 1 else ("user",)
+        said = [{"role": role, "content": text} for role, text in zip(roles, messages, strict=True)]
+        body: dict[str, object] = {"messages": said, "ignore_eos": True, "temperature": 0.0}
         if self._model is not None:
             body["model"] = self._model
-        question = Question(TrafficRequest(0, "", 0, len(words)), "completions", body)
+        question = Question(TrafficRequest(0, "", 0, 0), "chat", body)
         answer = await ask(self._client, question, Asking(max_tokens=max_tokens, timeout=self._timeout))
         if answer.fault is not None:
             raise InputError(f"the server cannot be measured: {answer.fault.value}: {answer.message}")

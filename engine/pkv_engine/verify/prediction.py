@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from pkv_engine.verify.asking import Answer
 from pkv_engine.verify.questions import Question
-from pkv_sim.profile import Profile
-from pkv_sim.settings import Settings
+from pkv_sim.exact.profile import Profile
+from pkv_sim.serving.settings import Settings
 from pkv_sim.simulation import cached_tokens
-from pkv_sim.workload import TrafficRequest, Workload
+from pkv_sim.traffic.workload import TrafficRequest, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

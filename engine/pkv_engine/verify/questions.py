@@ -15,8 +15,8 @@ from pkv_lint.prompt.request import has_media
 from pkv_lint.prompt.streams import Source, name_of
 from pkv_lint.prompt.traffic import Api, TrafficLine
 from pkv_lint.turns import turn_of
-from pkv_sim.content import request_of
-from pkv_sim.workload import Refused, TrafficRequest, by_time
+from pkv_sim.traffic.content import request_of
+from pkv_sim.traffic.workload import Refused, TrafficRequest, by_time
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pkv_lint.prompt.errors import InputError
 from pkv_sim.simulation import share
 from pkv_sim.timing.alone import Alone
 from pkv_sim.timing.timing_profile import TimingProfile
-from pkv_sim.workload import Refused
+from pkv_sim.traffic.workload import Refused
 
 Status = Literal["as predicted", "differs", "not reported", "not predicted", "fault"]
 Reporting = Literal["reported", "off", "not reported"]

@@ -15,10 +15,10 @@ from pkv_engine.verify.asking import Answer
 from pkv_engine.verify.prediction import Cache, Prediction
 from pkv_engine.verify.server import Server
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.hashing import BlockHasher
-from pkv_sim.request import Request
-from pkv_sim.scheduler import Scheduler
-from pkv_sim.scheduler_config import SchedulerConfig
+from pkv_sim.exact.hashing import BlockHasher
+from pkv_sim.exact.request import Request
+from pkv_sim.exact.scheduler import Scheduler
+from pkv_sim.exact.scheduler_config import SchedulerConfig
 
 MANY_BLOCKS = 1 << 24
 """The cache of a server that does not tell its size."""

@@ -20,8 +20,8 @@ from pkv_lint.prompt.errors import InputError
 START_TIMEOUT = 300.0
 """Seconds that the engine may take until it serves; large models take a while to load."""
 STOP_TIMEOUT = 10.0
-LAST_LINES = 3
-"""Lines of the engine's complaints that an error quotes."""
+LAST_LINES = 1
+"""Lines of the engine's complaints that an error quotes: the last one says what was wrong."""
 
 
 @dataclass(frozen=True, slots=True)

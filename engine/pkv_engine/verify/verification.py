@@ -22,7 +22,7 @@ from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.model_config import DEFAULT_BLOCK_SIZE
 from pkv_lint.prompt.renderer import Renderer
 from pkv_lint.prompt.streams import Source
-from pkv_sim.profile import DEFAULT_PROFILE, Profile
+from pkv_sim.exact.profile import DEFAULT_PROFILE, Profile
 from pkv_sim.progress import Progress, silently
 
 MOST_EXPLAINED = 3

@@ -239,8 +239,9 @@ def _max_model_len(text: Mapping[str, Any]) -> int | None:
         if kind == "longrope":
             return _number(text, "original_max_position_embeddings") or longest
         given = rope.get("factor")
-        scales = isinstance(given, int | float) and 0 < given < _TOO_LARGE
-        if kind not in _SCALED and scales and "gemma3" not in str(text.get("model_type")):
+        if kind in _SCALED or "gemma3" in str(text.get("model_type")):
+            continue
+        if isinstance(given, int | float) and 0 < given < _TOO_LARGE:
             factor = given
     return int(longest * factor)
 

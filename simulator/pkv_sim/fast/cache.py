@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pkv_sim.exact.profile import DEFAULT_PROFILE, Profile
+from pkv_sim.exact.stats import PrefixCacheStats
 from pkv_sim.fast.prefix_tree import BlockRequest, PrefixTree
 from pkv_sim.fast.stretch_pool import StretchPool
 from pkv_sim.fast.stretches import Copy
-from pkv_sim.profile import DEFAULT_PROFILE, Profile
-from pkv_sim.stats import PrefixCacheStats
 
 
 class Lease:

@@ -9,8 +9,8 @@ import click
 from pkv_lint.columns import visible
 from pkv_lint.findings import counted
 from pkv_sim.bounds import Bounds
-from pkv_sim.misses import Misses
 from pkv_sim.outputs.causes import CauseTotal, cause_totals
+from pkv_sim.serving.misses import Misses
 from pkv_sim.simulation import Simulation, share
 
 MEANING = {

@@ -11,8 +11,8 @@ from pkv_lint.findings import counted
 from pkv_sim.latency import Latency, latency_of, throughput_of
 from pkv_sim.outputs.json import rounded
 from pkv_sim.outputs.text import percent
+from pkv_sim.serving.times import Distribution
 from pkv_sim.simulation import Served, Simulation
-from pkv_sim.times import Distribution
 from pkv_sim.timing.file import timing_to_json
 from pkv_sim.timing.timing_profile import TimingProfile
 

@@ -36,9 +36,9 @@ from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.formats import read_traffic
 from pkv_lint.prompt.renderer import Renderer
 from pkv_lint.prompt.traffic import TrafficLine
-from pkv_sim.loading import Reading, load_workload
-from pkv_sim.settings import Settings
+from pkv_sim.serving.settings import Settings
 from pkv_sim.simulation import cached_tokens
+from pkv_sim.traffic.loading import Reading, load_workload
 
 USAGE = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 0}}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Grüße \u2028 an \U0001f600"}]}

@@ -19,8 +19,8 @@ from pkv_engine.loading import LoadedModel
 from pkv_engine.server.draining import DrainingServer
 from pkv_engine.server.service import Service, ServingOptions
 from pkv_lint.prompt.renderer import Renderer
-from pkv_sim.scheduler_config import SchedulerConfig
-from pkv_sim.scheduler_output import SchedulerOutput
+from pkv_sim.exact.scheduler_config import SchedulerConfig
+from pkv_sim.exact.scheduler_output import SchedulerOutput
 
 WORDS = " The quick brown fox jumps over the lazy dog."
 

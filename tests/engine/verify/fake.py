@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 
 from pkv_lint.prompt.renderer import Renderer
-from pkv_sim.hashing import BlockHasher
-from pkv_sim.request import Request
-from pkv_sim.scheduler import Scheduler
-from pkv_sim.scheduler_config import SchedulerConfig
+from pkv_sim.exact.hashing import BlockHasher
+from pkv_sim.exact.request import Request
+from pkv_sim.exact.scheduler import Scheduler
+from pkv_sim.exact.scheduler_config import SchedulerConfig
 
 GENERATED = 7
 """The token that is generated, always."""

@@ -26,7 +26,7 @@ from pkv_engine.verify.report import Report
 from pkv_engine.verify.verification import Verifier, Verifying, find_server
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.renderer import Renderer
-from pkv_sim.scheduler_config import SchedulerConfig
+from pkv_sim.exact.scheduler_config import SchedulerConfig
 
 from ..server.conftest import WORDS, Typist
 

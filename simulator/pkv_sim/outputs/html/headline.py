@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pkv_sim.misses import Misses
 from pkv_sim.outputs.text import percent
+from pkv_sim.serving.misses import Misses
 from pkv_sim.simulation import Simulation, share
 
 BIGGEST = {

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pkv_lint.columns import visible
 from pkv_lint.findings import nth
-from pkv_sim.misses import Misses, total
 from pkv_sim.outputs.text import percent
 from pkv_sim.outputs.times import shown
+from pkv_sim.serving.misses import Misses, total
 from pkv_sim.simulation import Served, share
 
 CACHED = "cached"

@@ -7,8 +7,8 @@ from collections.abc import Hashable
 from typing import Protocol
 
 from pkv_sim.fast.token_tree import TokenTree
-from pkv_sim.generated import Replies
-from pkv_sim.workload import TrafficRequest
+from pkv_sim.traffic.generated import Replies
+from pkv_sim.traffic.workload import TrafficRequest
 
 
 class Cache(Protocol):

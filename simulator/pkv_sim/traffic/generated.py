@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pkv_lint.prompt.formats import number_of_blocks
-from pkv_sim.runs import cut, num_shared, pairs
-from pkv_sim.workload import TrafficRequest
+from pkv_sim.traffic.runs import cut, num_shared, pairs
+from pkv_sim.traffic.workload import TrafficRequest
 
 Generated = Literal["recorded", "none", "counted", "text"]
 LOOK_AHEAD = 8

@@ -13,10 +13,10 @@ from pkv_lint.prompt.renderer import Renderer
 from pkv_lint.prompt.request import has_media
 from pkv_lint.prompt.traffic import TrafficLine
 from pkv_lint.turns import Refused, Turn, read_turns
-from pkv_sim.workload import TrafficRequest, Workload, by_time
+from pkv_sim.traffic.workload import TrafficRequest, Workload, by_time
 
 if TYPE_CHECKING:
-    from pkv_sim.loading import Intake, Reading
+    from pkv_sim.traffic.loading import Intake, Reading
 
 SAMPLES = (
     "requests that ask for several samples (n): {:,}, each simulated with one; in vLLM every further sample is a "
@@ -53,7 +53,7 @@ def take_content(
             workload, layout=renderer.layout, approximate=renderer.approximate, end_token=end_token(renderer)
         )
     if turns:
-        from pkv_sim.blame import blames_of
+        from pkv_sim.traffic.blame import blames_of
 
         arrived = by_time(turns, lambda turn: turn.line.moment.seconds)
         workload = replace(workload, blames=blames_of(arrived, renderer, workload.block_size, reading.progress))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.cache_group import CacheGroupSpec
-from pkv_sim.profile import DEFAULT_PROFILE, Profile
+from pkv_sim.exact.cache_group import CacheGroupSpec
+from pkv_sim.exact.profile import DEFAULT_PROFILE, Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterator
 from math import inf
 
-from pkv_sim.scheduler import Scheduler
-from pkv_sim.scheduler_output import SchedulerOutput, StepResult
-from pkv_sim.times import EngineRun
+from pkv_sim.exact.scheduler import Scheduler
+from pkv_sim.exact.scheduler_output import SchedulerOutput, StepResult
+from pkv_sim.serving.times import EngineRun
 from pkv_sim.timing.timing_profile import StepLoad, TimingProfile, Validity
 
 

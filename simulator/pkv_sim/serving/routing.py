@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pkv_sim.workload import TrafficRequest
+from pkv_sim.traffic.workload import TrafficRequest
 
 RouterName = Literal["round-robin", "sticky", "least-loaded", "prefix-aware"]
 CachedTokens: TypeAlias = Callable[[int], int]

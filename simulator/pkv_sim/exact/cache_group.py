@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.block_pool import NULL_BLOCK, BlockPool
-from pkv_sim.request import Request
+from pkv_sim.exact.block_pool import NULL_BLOCK, BlockPool
+from pkv_sim.exact.request import Request
 
 
 @dataclass(frozen=True, slots=True)

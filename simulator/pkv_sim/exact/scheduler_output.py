@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pkv_sim.events import KVCacheEvent
-from pkv_sim.request import Request
+from pkv_sim.exact.events import KVCacheEvent
+from pkv_sim.exact.request import Request
 
 
 class ScheduledRequest(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pkv_sim.events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent
-from pkv_sim.extra_keys import event_extra_keys, extra_keys
-from pkv_sim.free_queue import FreeKVCacheBlockQueue
-from pkv_sim.profile import DEFAULT_PROFILE, Profile
-from pkv_sim.request import Request
+from pkv_sim.exact.events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent
+from pkv_sim.exact.extra_keys import event_extra_keys, extra_keys
+from pkv_sim.exact.free_queue import FreeKVCacheBlockQueue
+from pkv_sim.exact.profile import DEFAULT_PROFILE, Profile
+from pkv_sim.exact.request import Request
 
 # A block hash and the KV cache group that the block belongs to: the same prefix has one entry for each group.
 BlockKey = tuple[bytes, int]

@@ -10,16 +10,16 @@ from math import inf
 from typing import Protocol
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.elsewhere import Cache
 from pkv_sim.fast.cache import FastCache, Lease
 from pkv_sim.fast.prefix_tree import BlockRequest, PrefixTree
 from pkv_sim.fast.recorded import RecordedReplay
 from pkv_sim.progress import Progress, silently
-from pkv_sim.reasons import Reasons
-from pkv_sim.routing import ROUTERS
-from pkv_sim.settings import Settings
-from pkv_sim.times import EngineRun, Times
-from pkv_sim.workload import TrafficRequest
+from pkv_sim.serving.elsewhere import Cache
+from pkv_sim.serving.reasons import Reasons
+from pkv_sim.serving.routing import ROUTERS
+from pkv_sim.serving.settings import Settings
+from pkv_sim.serving.times import EngineRun, Times
+from pkv_sim.traffic.workload import TrafficRequest
 
 
 @dataclass(frozen=True, slots=True)

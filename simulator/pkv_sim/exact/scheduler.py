@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.cache_manager import KVCacheManager
-from pkv_sim.request import Request, RequestStatus
-from pkv_sim.request_queue import build_request_queue
-from pkv_sim.scheduler_config import SchedulerConfig
-from pkv_sim.scheduler_output import RequestOutput, ScheduledRequest, SchedulerOutput, StepResult
+from pkv_sim.exact.cache_manager import KVCacheManager
+from pkv_sim.exact.request import Request, RequestStatus
+from pkv_sim.exact.request_queue import build_request_queue
+from pkv_sim.exact.scheduler_config import SchedulerConfig
+from pkv_sim.exact.scheduler_output import RequestOutput, ScheduledRequest, SchedulerOutput, StepResult
 
 
 class _Step:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 
-from pkv_sim.profile import Profile
-from pkv_sim.request import Request
+from pkv_sim.exact.profile import Profile
+from pkv_sim.exact.request import Request
 
 ExtraKeys = tuple[object, ...]
 

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Protocol
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.request import Request
+from pkv_sim.exact.request import Request
 
 
 class RequestQueue(Protocol):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+from pkv_sim.exact.request import Request
+from pkv_sim.exact.scheduler import Scheduler
 from pkv_sim.fast.prefix_tree import BlockRequest, PrefixTree
-from pkv_sim.request import Request
-from pkv_sim.scheduler import Scheduler
 
 
 def chain_names(tree: PrefixTree, segment: int, depth: int) -> list[bytes]:

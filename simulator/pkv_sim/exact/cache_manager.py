@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pkv_sim.block_pool import BlockPool
-from pkv_sim.cache_group import CacheGroupSpec, build_cache_groups
-from pkv_sim.events import KVCacheEvent
-from pkv_sim.profile import DEFAULT_PROFILE, Profile
-from pkv_sim.request import Request, RequestStatus
-from pkv_sim.stats import PrefixCacheStats
+from pkv_sim.exact.block_pool import BlockPool
+from pkv_sim.exact.cache_group import CacheGroupSpec, build_cache_groups
+from pkv_sim.exact.events import KVCacheEvent
+from pkv_sim.exact.profile import DEFAULT_PROFILE, Profile
+from pkv_sim.exact.request import Request, RequestStatus
+from pkv_sim.exact.stats import PrefixCacheStats
 
 
 class ComputedBlocks(NamedTuple):

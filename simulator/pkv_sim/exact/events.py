@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pkv_sim.extra_keys import ExtraKeys
+from pkv_sim.exact.extra_keys import ExtraKeys
 
 
 @dataclass(frozen=True, slots=True)

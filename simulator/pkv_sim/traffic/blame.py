@@ -13,7 +13,7 @@ from pkv_lint.linting import load_rules
 from pkv_lint.prompt.renderer import Renderer
 from pkv_lint.turns import Turn
 from pkv_sim.progress import Progress
-from pkv_sim.workload import Blame
+from pkv_sim.traffic.workload import Blame
 
 UNREAD = "PKV604"
 """The rule about requests that make the server skip the lookup: it looks at one request by itself."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pkv_sim.elsewhere import Cache, Namespaces
 from pkv_sim.fast.prefix_tree import BlockRequest
 from pkv_sim.fast.run_tree import BlockRunTree
 from pkv_sim.fast.token_tree import TokenTree
-from pkv_sim.generated import Replies
-from pkv_sim.misses import Misses, misses_of
-from pkv_sim.seen import Seen, SeenBlocks, SeenTokens
-from pkv_sim.workload import TrafficRequest
+from pkv_sim.serving.elsewhere import Cache, Namespaces
+from pkv_sim.serving.misses import Misses, misses_of
+from pkv_sim.serving.seen import Seen, SeenBlocks, SeenTokens
+from pkv_sim.traffic.generated import Replies
+from pkv_sim.traffic.workload import TrafficRequest
 
 
 class Elsewhere(NamedTuple):

@@ -14,7 +14,7 @@ from pkv_lint.prompt.model_config import DEFAULT_BLOCK_SIZE
 from pkv_lint.prompt.streams import Source, name_of
 from pkv_lint.prompt.traffic import TrafficLine
 from pkv_sim.progress import Progress, silently
-from pkv_sim.workload import Refused, TrafficRequest, Workload
+from pkv_sim.traffic.workload import Refused, TrafficRequest, Workload
 
 if TYPE_CHECKING:
     from pkv_lint.prompt.renderer import Renderer
@@ -58,7 +58,7 @@ def load_workload(source: Source, renderer: Callable[[], Renderer], reading: Rea
         workload = replace(workload, content_known=traffic.format not in LENGTHS_ONLY)
     else:
         # Templates and tokenizers take longer to import than many traces take to simulate.
-        from pkv_sim.content import take_content
+        from pkv_sim.traffic.content import take_content
 
         workload = take_content(traffic, intake, workload, renderer(), reading)
     if not intake.requests:

@@ -9,20 +9,20 @@ from math import ceil, inf
 
 from pkv_lint.findings import counted
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.chains import ChainHasher, SchedulerCache, chain_names, prompt_without_content
-from pkv_sim.engine_loop import EngineLoop
+from pkv_sim.exact.request import Request
+from pkv_sim.exact.scheduler import Scheduler
+from pkv_sim.exact.scheduler_output import RequestOutput, ScheduledRequest
 from pkv_sim.fast.prefix_tree import BlockRequest, PrefixTree
-from pkv_sim.generated import Replies
 from pkv_sim.progress import Progress, silently
-from pkv_sim.reasons import Reasons
-from pkv_sim.replay import Replayed, cached_tokens_on
-from pkv_sim.request import Request
-from pkv_sim.routing import ROUTERS
-from pkv_sim.scheduler import Scheduler
-from pkv_sim.scheduler_output import RequestOutput, ScheduledRequest
-from pkv_sim.settings import Settings
-from pkv_sim.times import Times
-from pkv_sim.workload import TrafficRequest
+from pkv_sim.serving.chains import ChainHasher, SchedulerCache, chain_names, prompt_without_content
+from pkv_sim.serving.engine_loop import EngineLoop
+from pkv_sim.serving.reasons import Reasons
+from pkv_sim.serving.replay import Replayed, cached_tokens_on
+from pkv_sim.serving.routing import ROUTERS
+from pkv_sim.serving.settings import Settings
+from pkv_sim.serving.times import Times
+from pkv_sim.traffic.generated import Replies
+from pkv_sim.traffic.workload import TrafficRequest
 
 MOST_BLOCKS = 1 << 26
 """On all replicas together: each takes about 100 bytes of memory, used or not."""

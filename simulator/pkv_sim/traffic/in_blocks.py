@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pkv_sim.fast.prefix_tree import BlockRequest
 from pkv_sim.fast.run_tree import BlockRunTree
 from pkv_sim.fast.token_tree import TokenTree
-from pkv_sim.generated import Replies
-from pkv_sim.runs import pairs
-from pkv_sim.workload import TrafficRequest
+from pkv_sim.traffic.generated import Replies
+from pkv_sim.traffic.runs import pairs
+from pkv_sim.traffic.workload import TrafficRequest
 
 
 def in_blocks_of(

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.generated import REPLIES, Generated, Replies
-from pkv_sim.limits import SchedulerLimits
-from pkv_sim.profile import DEFAULT_PROFILE, Profile
-from pkv_sim.routing import RouterName
+from pkv_sim.exact.profile import DEFAULT_PROFILE, Profile
+from pkv_sim.serving.limits import SchedulerLimits
+from pkv_sim.serving.routing import RouterName
 from pkv_sim.timing.timing_profile import TimingProfile
+from pkv_sim.traffic.generated import REPLIES, Generated, Replies
 
 Schedule = Literal["sequential", "recorded", "simulated"]
 

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 from pkv_lint.prompt.prefix_tree import PrefixTree
 from pkv_sim.fast.run_tree import BlockRunTree
-from pkv_sim.runs import pairs
-from pkv_sim.workload import TrafficRequest
+from pkv_sim.traffic.runs import pairs
+from pkv_sim.traffic.workload import TrafficRequest
 
 
 class Shared(NamedTuple):

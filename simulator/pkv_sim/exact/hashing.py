@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.cbor import CanonicalCbor
-from pkv_sim.extra_keys import ExtraKeys, extra_keys
-from pkv_sim.profile import DEFAULT_PROFILE, Profile
-from pkv_sim.request import Request
+from pkv_sim.exact.cbor import CanonicalCbor
+from pkv_sim.exact.extra_keys import ExtraKeys, extra_keys
+from pkv_sim.exact.profile import DEFAULT_PROFILE, Profile
+from pkv_sim.exact.request import Request
 
 HASH_ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 

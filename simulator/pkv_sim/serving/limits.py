@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pkv_lint.prompt.deployment import Deployment
 from pkv_lint.prompt.errors import InputError
-from pkv_sim.profile import Profile
-from pkv_sim.scheduler_config import SchedulerConfig
+from pkv_sim.exact.profile import Profile
+from pkv_sim.exact.scheduler_config import SchedulerConfig
 from pkv_sim.timing.gpus import Gpu
 
 # What vLLM's server takes on an H100 when nothing is said.

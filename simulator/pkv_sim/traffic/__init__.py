@@ -1,0 +1,1 @@
+"""From a file of traffic to requests in blocks."""

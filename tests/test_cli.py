@@ -108,7 +108,7 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            ([], "FILE"),
+            ([], "See pkv-lint --help."),
             (["{file}", "--bogus"], "--bogus"),
             (["{file}", "--block-size", "0"], "--block-size"),
             (["{file}", "--block-size", "x"], "--block-size"),
@@ -377,11 +377,13 @@ class TestOutput:
         assert len(shown) >= 6
         assert columns - 10 < max(map(width, shown)) <= columns
 
-    @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+    @pytest.mark.parametrize(
+        ("variables", "coloured"), [({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+    )
     def test_colours_on_a_terminal(
-        self, on_terminal: Terminal, file: Callable[..., Path], no_color: str, coloured: bool
+        self, on_terminal: Terminal, file: Callable[..., Path], variables: dict[str, str], coloured: bool
     ) -> None:
-        shown = on_terminal(["-m", "pkv_lint.cli", str(file(CLOCKED))], NO_COLOR=no_color)
+        shown = on_terminal(["-m", "pkv_lint.cli", str(file(CLOCKED))], **variables)
         assert b"PKV101" in shown
         assert (b"\x1b[" in shown) is coloured
 

@@ -75,6 +75,8 @@ def test_patterns(folder: Path) -> None:
 
 def test_each_file_once(folder: Path) -> None:
     assert list(files_of(["logs/one.json", "logs/*one.json", "logs/one.json", "-", "-"])) == ["logs/one.json", "-"]
+    (folder / "link.json").symlink_to("logs/one.json")
+    assert list(files_of(["./logs/../logs/one.json", "link.json", "logs/one.json"])) == ["./logs/../logs/one.json"]
 
 
 def test_a_name_with_brackets_is_a_file_first(folder: Path) -> None:

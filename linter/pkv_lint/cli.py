@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.core import ParameterSource
@@ -150,7 +150,12 @@ def command(
         return rewrite(known, batch)
     if known is not None:
         batch = without(known, batch)
-    text = lines("statistics" if statistics else output_format, batch.reports)
+    options: dict[str, Any] = {}
+    if output_format == "text" and not (statistics or fix):
+        from pkv_lint.fixes.hints import fix_options
+
+        options["fix_options"] = list(map(fix_options, batch.reports))
+    text = lines("statistics" if statistics else output_format, batch.reports, **options)
     if fix and "-" in files and output is None:
         pass  # what was read is on stdout now, mended
     elif output is None:

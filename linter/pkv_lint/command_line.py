@@ -35,10 +35,13 @@ def run(command: click.Command, name: str, argv: Sequence[str] | None) -> int:
     gc.set_threshold(COLLECT_EVERY, *thresholds[1:])
     try:
         # Not Command.main: it turns a closed pipe into exit status 1, which means findings here.
-        with command.make_context(name, arguments, color=False if os.environ.get("NO_COLOR") else None) as context:
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        with command.make_context(name, arguments, color=False if plain else None) as context:
             return int(command.invoke(context) or 0)
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except click.MissingParameter as error:
+        complain(name, f"{error.format_message()} See {name} --help.")
     except click.ClickException as error:
         complain(name, error.format_message())
     except InputError as error:

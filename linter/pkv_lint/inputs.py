@@ -10,7 +10,8 @@ from typing import Any
 
 from pkv_lint.prompt.errors import InputError
 
-ENDINGS = tuple(f"{ending}{packed}" for ending in (".json", ".jsonl", ".ndjson") for packed in ("", ".gz", ".zst"))
+PACKED = (".gz", ".zst")
+ENDINGS = tuple(f"{ending}{packed}" for ending in (".json", ".jsonl", ".ndjson") for packed in ("", *PACKED))
 """Names of files that are looked into in a folder."""
 MEMBERS: Mapping[str, tuple[type, ...]] = {
     "messages": (list,),
@@ -43,8 +44,9 @@ def files_of(names: Sequence[str]) -> Iterator[str | InputError]:
             yield found
             continue
         for file in found:
-            if file not in seen:
-                seen.add(file)
+            same = file if file == "-" else os.path.realpath(file)
+            if same not in seen:
+                seen.add(same)
                 yield file
 
 

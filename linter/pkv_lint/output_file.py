@@ -17,6 +17,9 @@ def check_writable(name: str) -> None:
         raise InputError("cannot be written: is a directory", file=name)
     if not path.parent.is_dir():
         raise InputError(f"cannot be written: there is no directory {path.parent}", file=name)
+    if path.exists() and not os.access(path, os.W_OK):
+        # It could be replaced all the same: that is a matter of the folder.
+        raise InputError("cannot be written: permission denied", file=name)
 
 
 def write_file(name: str, parts: Iterable[str]) -> None:

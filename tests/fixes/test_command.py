@@ -18,11 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fixes.traffic import SYSTEM, TOOLS, Fix, clocked, conversation, jsonl
+from tests.outputs.traffic import report
 
 from pkv_lint.batch import Batch, lint_files
 from pkv_lint.cli import main
 from pkv_lint.fixes.documents import Document, Documents
-from pkv_lint.fixes.fixing import fixed
+from pkv_lint.fixes.fixing import FIXES, Outcome, Result, Step, fixed
+from pkv_lint.fixes.showing import notes
 from pkv_lint.linting import load_rules
 from pkv_lint.prompt.json_spans import elements, span_of
 from pkv_lint.prompt.renderer import Renderer
@@ -106,9 +108,37 @@ def test_a_patch_shows_what_would_change(fix: Fix) -> None:
     run = fix(jsonl(SHUFFLED, indent=1).rstrip(), do="--diff")
     assert run.status == 1 and run.data == jsonl(SHUFFLED, indent=1).rstrip().encode()
     assert "PKV201 can be fixed (tools sorted by name): in 2 requests" in run.err
-    patched = subprocess.run(["patch", "-p0", "-d", "/"], input=run.out, capture_output=True, text=True, check=False)
-    assert patched.returncode == 0, patched.stderr + patched.stdout
+    patch(run.out, "/")
     assert run.data == jsonl(MENDED, indent=1).rstrip().encode()
+
+
+def patch(text: str, folder: str) -> None:
+    data = text.encode(errors="surrogateescape")
+    done = subprocess.run(["patch", "-p0", "--binary", "-d", folder], input=data, capture_output=True, check=False)
+    assert done.returncode == 0, done
+
+
+@pytest.mark.skipif(shutil.which("patch") is None, reason="needs the program patch")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain.jsonl",
+        "a b\u00fc.jsonl",
+        "line\nend.jsonl",
+        'C:\\x\\"y".jsonl',
+        "\x1b[1m.jsonl",
+        "-dash.jsonl",
+        "\udcff.jsonl",
+    ],
+    ids=ascii,
+)
+def test_patches_of_odd_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path(name)
+    file.write_text("\ufeff" + jsonl(SHUFFLED, end="\r\n"), newline="")
+    assert main(["--diff", "--", name]) == 1
+    patch(capfd.readouterr().out, ".")
+    assert file.read_bytes().decode() == "\ufeff" + jsonl(MENDED, end="\r\n")
 
 
 def test_no_patch_where_nothing_would_change(fix: Fix) -> None:
@@ -183,6 +213,66 @@ def test_compressed_files_are_refused_and_others_fixed(tmp_path: Path, capsys: p
     assert main([str(packed), str(plain), "--fix"]) == 2
     assert packed.read_bytes() == data and plain.read_text() == jsonl(MENDED)
     assert f"{packed}: is compressed; fixes are made in plain files only\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ("no gain", "would not raise reuse (about 1,600 tokens reused before, 1,616 after)"),
+        (
+            "no saving",
+            "would make prompts longer by more than it saves (about 1,600 tokens reused before, 1,616 after)",
+        ),
+        ("refused", "the server would refuse a request then"),
+        ("nothing to do", "not possible in a.json, b.json, c.json and 2 other files"),
+    ],
+)
+def test_why_a_fix_is_not_made(result: Result, said: str) -> None:
+    files = tuple(f"{name}.json" for name in "abcde")
+    step = Step(FIXES[-1], ("PKV101",), files, result, requests=3, before=1600, after=1616)
+    (note,) = notes(Outcome(Documents("stdin"), Batch((report(*SHUFFLED),), (), ()), (step,)), made=True)
+    assert note == f"PKV101 not fixed ({FIXES[-1].does}): {said}"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_that_is_read_only(fix: Fix, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "traffic.jsonl"
+    file.write_text(jsonl(SHUFFLED))
+    file.chmod(0o444)
+    assert main([str(file), "--fix"]) == 2
+    assert f"{file}: cannot be written: permission denied\n" in capsys.readouterr().err
+    assert file.read_text() == jsonl(SHUFFLED)
+
+
+class TestHints:
+    """What the report says of fixes, without one."""
+
+    def hint(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
+        main([*arguments, "--offline"])
+        out = capsys.readouterr().out
+        return out.count(" [*]\n"), [line for line in out.splitlines() if line.startswith("[*]")]
+
+    def test_findings_that_may_be_fixable_are_marked(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        safe, unsafe, alone = (tmp_path / f"{name}.jsonl" for name in ("safe", "unsafe", "alone"))
+        safe.write_text(jsonl(SHUFFLED))
+        unsafe.write_text(jsonl(conversation(3, clocked)))
+        alone.write_text(jsonl(conversation(1, clocked)))
+        assert self.hint(capsys, str(safe)) == (1, ["[*] 1 finding may be fixable: --diff shows how."])
+        assert self.hint(capsys, str(unsafe), str(alone)) == (
+            1,
+            ["[*] 1 finding may be fixable: --diff --unsafe-fixes shows how."],
+        )
+        assert self.hint(capsys, str(safe), str(unsafe)) == (
+            2,
+            ["[*] 2 findings may be fixable, 1 of them only with --unsafe-fixes: --diff shows how."],
+        )
+        assert self.hint(capsys, str(unsafe), "--fix") == (0, [])
+        assert self.hint(capsys, str(safe), "--ignore", "PKV201") == (0, [])
+
+    def test_not_in_packed_files(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        packed = tmp_path / "a.jsonl.gz"
+        packed.write_bytes(gzip.compress(jsonl(SHUFFLED).encode()))
+        assert self.hint(capsys, str(packed)) == (0, [])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -224,11 +224,26 @@ class TestVolatileLines:
             f"The time is 2026-11-29 14:05:{second}.\n" for second in ("00", "30")
         ]
 
-    def test_not_a_paragraph_that_only_holds_a_clock(self, fix: Fix) -> None:
-        bodies = conversation(2, lambda turn: clocked(turn).replace("\n", " ") + "\nBe kind.")
+    @pytest.mark.parametrize("clock", ["It is 14:05:{:02d}.", "Since 14:05:{:02d} it is late, Dr. Nobody."])
+    def test_of_a_paragraph_the_sentence(self, fix: Fix, clock: str) -> None:
+        paragraph = SYSTEM.strip().replace("\n", " ")
+        for system, mended in (
+            (f"{{}} {paragraph}\nBe kind.", f"{paragraph}\nBe kind."),
+            (f"{paragraph} {{}}\nBe kind.", f"{paragraph}\nBe kind."),
+            (f"{paragraph} {{}} Be kind.", f"{paragraph} Be kind."),
+            (f"{paragraph} {{}}", paragraph),
+        ):
+            run = fix(conversation(2, lambda turn, system=system: system.format(clock.format(turn))), "--unsafe-fixes")
+            assert [value["messages"][0]["content"] for value in run.values] == [mended] * 2
+            said = [message["content"] for message in run.values[1]["messages"] if message["role"] == "user"]
+            assert said == [f"{clock.format(turn)}\nQuestion {turn}, please?" for turn in range(2)]
+
+    def test_not_a_long_sentence_that_only_holds_a_clock(self, fix: Fix) -> None:
+        words = SYSTEM.replace(".", ",").replace("\n", " ")
+        bodies = conversation(2, lambda turn: f"It is 14:05:{turn:02d}, {words}\nBe kind.")
         run = fix(bodies, "--unsafe-fixes")
         assert run.values == bodies
-        assert "PKV101 not fixed" in run.err and "not possible here" in run.err
+        assert "PKV101 not fixed" in run.err and f"not possible in {run.path}" in run.err
 
 
 def test_the_pages_of_the_rules_say_which_fixes_there_are() -> None:

@@ -37,8 +37,8 @@ class Document:
 
     @property
     def lines(self) -> list[str]:
-        """With their ends; nothing but `\\n` ends a line."""
-        return StringIO(self.text, newline="\n").readlines()
+        """With their ends and the mark; nothing but `\\n` ends a line."""
+        return StringIO(self.mark.decode() + self.text, newline="\n").readlines()
 
     @cached_property
     def _line_starts(self) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pkv_lint.batch import Batch
@@ -13,7 +13,7 @@ from pkv_lint.fixes.documents import Documents, LineEdit
 from pkv_lint.linting import Report
 
 Lint = Callable[[Documents], Batch]
-Result = Literal["kept", "no gain", "nothing to do", "unsafe"]
+Result = Literal["kept", "no gain", "no saving", "refused", "nothing to do", "unsafe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,12 @@ FIXES = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What came of a fix for findings of these codes: the `requests` that it changes, and the tokens reused `before`
-    and `after` it, in the traffics that it was made in."""
+    """What came of a fix for findings of these codes in these `files`: the `requests` that it changes, and the tokens
+    reused `before` and `after` it, in the traffics that it was made in."""
 
     fix: Fix
     codes: tuple[str, ...]
+    files: tuple[str, ...]
     result: Result
     requests: int = 0
     before: int = 0
@@ -72,11 +73,13 @@ def fixed(lint: Lint, documents: Documents, *, unsafe: bool) -> Outcome:
     while True:
         left: list[Step] = []
         for fix in FIXES:
-            codes = sorted({finding.code for report in batch.reports for finding in report.findings} & fix.codes)
-            if codes and not (fix.safe or unsafe):
-                left.append(Step(fix, tuple(codes), "unsafe"))
-            elif codes:
-                outcome = attempt(fix, tuple(codes), lint, documents, batch)
+            found = [finding for report in batch.reports for finding in report.findings if finding.code in fix.codes]
+            codes = tuple(sorted({finding.code for finding in found}))
+            files = tuple(dict.fromkeys(finding.file for finding in found))
+            if found and not (fix.safe or unsafe):
+                left.append(Step(fix, codes, files, "unsafe"))
+            elif found:
+                outcome = attempt(Step(fix, codes, files, "nothing to do"), lint, documents, batch)
                 documents, batch = outcome.documents, outcome.batch
                 (kept if outcome.steps[0].result == "kept" else left).extend(outcome.steps)
                 if outcome.steps[0].result == "kept":
@@ -85,23 +88,24 @@ def fixed(lint: Lint, documents: Documents, *, unsafe: bool) -> Outcome:
             return Outcome(documents, batch, (*kept, *left))
 
 
-def attempt(fix: Fix, codes: tuple[str, ...], lint: Lint, documents: Documents, batch: Batch) -> Outcome:
-    """Make a fix in the traffics where it is worth it."""
+def attempt(step: Step, lint: Lint, documents: Documents, batch: Batch) -> Outcome:
+    """Make a fix in the traffics where it is worth it; `step` is what came of it where it can be made in none."""
+    fix = step.fix
     edits = [proposed(fix, report) for report in batch.reports]
     wanted = [at for at, of_report in enumerate(edits) if of_report]
     if not wanted:
-        return Outcome(documents, batch, (Step(fix, codes, "nothing to do"),))
+        return Outcome(documents, batch, (step,))
     new = documents.edited(edit for at in wanted for edit in edits[at])
     trial = lint(new)
-    good = [at for at in wanted if is_better(fix, batch.reports[at], trial.reports[at])]
+    results = {at: judged(fix, batch.reports[at], trial.reports[at]) for at in wanted}
+    good = [at for at in wanted if results[at] == "kept"]
     shown = good or wanted
-    step = Step(
-        fix,
-        codes,
-        "kept" if good else "no gain",
-        len({(at, line.index) for at in shown for line, _ in edits[at]}),
-        sum(batch.reports[at].cached_tokens for at in shown),
-        sum(trial.reports[at].cached_tokens for at in shown),
+    step = replace(
+        step,
+        result=results[shown[0]],
+        requests=len({(at, line.index) for at in shown for line, _ in edits[at]}),
+        before=sum(batch.reports[at].cached_tokens for at in shown),
+        after=sum(trial.reports[at].cached_tokens for at in shown),
     )
     if not good:
         return Outcome(documents, batch, (step,))
@@ -116,12 +120,16 @@ def proposed(fix: Fix, report: Report) -> list[LineEdit]:
     return list(fix.edits(report.facts)) if found else []
 
 
-def is_better(fix: Fix, before: Report, after: Report) -> bool:
-    """Whether more is reused and less computed, and no request became one that the server would refuse."""
+def judged(fix: Fix, before: Report, after: Report) -> Result:
+    """A fix is kept where more is reused and less computed, and where no request became one that the server would
+    refuse."""
     old, new = before.facts, after.facts
     if len(new.replayed) != len(old.replayed):
-        return False
+        return "refused"
     if fix.keeps_prompts:
-        return all(was.ids == now.ids for was, now in zip(old.turns, new.turns, strict=True))
+        same = all(was.ids == now.ids for was, now in zip(old.turns, new.turns, strict=True))
+        return "kept" if same else "no gain"
+    if after.cached_tokens <= before.cached_tokens:
+        return "no gain"
     computed = old.prompt_tokens - before.cached_tokens, new.prompt_tokens - after.cached_tokens
-    return after.cached_tokens > before.cached_tokens and computed[1] < computed[0]
+    return "kept" if computed[1] < computed[0] else "no saving"

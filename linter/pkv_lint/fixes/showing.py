@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from difflib import unified_diff
 
 from pkv_lint.findings import counted
 from pkv_lint.fixes.documents import Documents
 from pkv_lint.fixes.fixing import Outcome, Step
 
+NAMED = 3
+"""Files that a line names; of more, it counts the others."""
+ESCAPES = {octet: f"\\{octet:03o}" for octet in (*range(32), *range(127, 256))} | {ord('"'): '\\"', ord("\\"): "\\\\"}
+"""How a quoted name in a patch writes bytes that cannot stand for themselves."""
+
 
 def diff(before: Documents, after: Documents) -> Iterator[str]:
     """The lines of a patch (`patch -p0`), without their line ends."""
     for name, old, new in after.changed(before):
-        for number, line in enumerate(unified_diff(old.lines, new.lines, name, name, lineterm="")):
+        file = in_patch(name)
+        for number, line in enumerate(unified_diff(old.lines, new.lines, file, file, lineterm="")):
             yield line.removesuffix("\n")
             if number > 1 and not line.startswith("@@") and not line.endswith("\n"):
                 yield "\\ No newline at end of file"
+
+
+def in_patch(name: str) -> str:
+    """A file name as `patch` and git read it: behind a space in it they expect a tab at the end, and what could end a
+    line or looks like a quote stands in quotes with escapes."""
+    if any(character in name for character in '"\\') or not name.isprintable():
+        octets = os.fsencode(name)
+        return '"' + "".join(ESCAPES.get(octet) or chr(octet) for octet in octets) + '"'
+    return f"{name}\t" if " " in name else name
 
 
 def notes(outcome: Outcome, *, made: bool) -> Iterator[str]:
@@ -28,12 +44,24 @@ def notes(outcome: Outcome, *, made: bool) -> Iterator[str]:
 
 
 def result(step: Step, about: str) -> str:
-    if step.result == "unsafe":
-        return "changes what the model reads, so only with --unsafe-fixes"
-    if step.result == "nothing to do":
-        return "not possible here"
     reused = f"{about}{step.before:,} tokens reused before, {step.after:,} after"
-    if step.result == "no gain":
-        return f"would not raise reuse ({reused})"
-    in_requests = f"in {counted(step.requests, 'request')}"
-    return f"{in_requests}, no prompt changes" if step.fix.keeps_prompts else f"{in_requests}, {reused}"
+    match step.result:
+        case "unsafe":
+            return "changes what the model reads, so only with --unsafe-fixes"
+        case "nothing to do":
+            return f"not possible in {some(step.files)}"
+        case "refused":
+            return "the server would refuse a request then"
+        case "no saving":
+            return f"would make prompts longer by more than it saves ({reused})"
+        case "no gain":
+            return "would change prompts" if step.fix.keeps_prompts else f"would not raise reuse ({reused})"
+        case "kept":
+            in_requests = f"in {counted(step.requests, 'request')}"
+            return f"{in_requests}, no prompt changes" if step.fix.keeps_prompts else f"{in_requests}, {reused}"
+
+
+def some(files: Sequence[str]) -> str:
+    """The first names of many."""
+    rest = f" and {counted(len(files) - NAMED, 'other file')}" if len(files) > NAMED else ""
+    return ", ".join(files[:NAMED]) + rest

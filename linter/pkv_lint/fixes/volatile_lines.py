@@ -1,4 +1,6 @@
-"""Lines of the system message that change, moved into the user's messages: each keeps the lines that it first got."""
+"""Lines of the system message that change, moved into the user's messages: each keeps the lines that it first got.
+
+Where a paragraph changes in part, its sentences are such lines."""
 
 from __future__ import annotations
 
@@ -20,10 +22,14 @@ from pkv_lint.nature import Nature
 from pkv_lint.prompt.json_spans import character, elements, span_of
 from pkv_lint.prompt.source import parse_path
 from pkv_lint.prompt.traffic import TrafficLine
+from pkv_lint.turns import Turn
 
 MOVED: tuple[Nature, ...] = ("timestamp", "identifier", "volatile", "context")
 HEADING = re.compile(r"[ \t]*(?:#.*|<\w[^>]*>|.*[:\uff1a][ \t*]*)")
 CLOSING = re.compile(r"[ \t]*</\w+>[ \t]*")
+LINE_END = re.compile("\n")
+SENTENCE_END = re.compile(r"\n|(?<=[^\s.]{3}[.!?]) (?=[^\s\da-z])")
+"""One character. No sentence ends with a short word, nor in front of a small letter or digit: `Dr. No`, `approx. 5`."""
 LONG = 200
 """Characters from which on a line is a paragraph: where only a part of it changes it is not moved as a whole."""
 PARTLY = 0.5
@@ -32,7 +38,7 @@ PARTLY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`text[start:end]` of the string at `steps`, without the line end."""
+    """`text[start:end]` of the string at `steps`, a line or a sentence, without the character that ends it."""
 
     steps: Path
     start: int
@@ -46,7 +52,7 @@ def edits(facts: Facts) -> Iterator[LineEdit]:
     for family in families((cause.earlier, cause.turn) for cause in causes):
         moved |= {
             turn.index: lines
-            for turn, lines in zip(family, changing([lines_of(turn.line) for turn in family]), strict=True)
+            for turn, lines in zip(family, movable(family), strict=True)
             if lines and user_texts(turn.line)
         }
     sessions = {facts.session(turn) for turn in facts.turns if turn.index in moved}
@@ -74,14 +80,20 @@ def in_system(cause: Cause) -> bool:
     return cause.change.kind == "text" and role(reached(cause.turn.chat, steps[:2])) in ("system", "developer")
 
 
-def lines_of(line: TrafficLine) -> list[Line]:
+def movable(family: Sequence[Turn]) -> list[list[Line]]:
+    """What is moved from each request: whole lines, or sentences where that is not possible."""
+    by_line = changing([lines_of(turn.line, LINE_END) for turn in family])
+    return by_line if any(by_line) else changing([lines_of(turn.line, SENTENCE_END) for turn in family])
+
+
+def lines_of(line: TrafficLine, end: re.Pattern[str]) -> list[Line]:
     """The lines of the texts in front of the conversation."""
     found = []
     for steps, text in system_texts(line):
-        at = 0
-        for one in text.split("\n"):
-            found.append(Line(steps, at, at + len(one), one))
-            at += len(one) + 1
+        edges = [0, *(edge for match in end.finditer(text) for edge in match.span()), len(text)]
+        found += [
+            Line(steps, start, stop, text[start:stop]) for start, stop in zip(edges[::2], edges[1::2], strict=True)
+        ]
     return found
 
 
@@ -140,14 +152,19 @@ def without_lines(line: TrafficLine, lines: Sequence[Line]) -> Iterator[TextEdit
         if runs and not left.strip() and number is not None:
             empty.setdefault(steps[:number], set()).add(int(steps[number]))
             continue
-        for start, end in runs:
-            # With the line end behind them; those at the end of a text with the one in front.
-            cut = (max(start - 1, 0), end) if end == len(text) else (start, end + 1)
-            yield TextEdit(*raw(line, steps, *cut), "")
+        for run in runs:
+            yield TextEdit(*raw(line, steps, *with_end(text, *run)), "")
     for steps, gone in empty.items():
         span = span_of(line.text, in_line(line, steps))
         assert span is not None, "the list is in the request"
         yield from without_items(list(elements(line.text, span[0])), gone)
+
+
+def with_end(text: str, start: int, end: int) -> tuple[int, int]:
+    """What is cut out with some lines: the character that ends them; of those at the end of a text, and of the last
+    sentences of a line, the one in front."""
+    is_last = end == len(text) or (text[end] == "\n" and start > 0 and text[start - 1] != "\n")
+    return (max(start - 1, 0), end) if is_last else (start, end + 1)
 
 
 def joined(lines: Sequence[Line]) -> list[tuple[int, int]]:

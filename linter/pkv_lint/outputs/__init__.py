@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pkv_lint.linting import Report
 
 
-def lines(name: str, reports: Sequence[Report]) -> Iterator[str]:
-    """The text of a format, without line ends. Formats that nobody asked for are not imported."""
-    return cast("Iterator[str]", import_module(f"{__name__}.{name}").lines(reports))
+def lines(name: str, reports: Sequence[Report], **options: Any) -> Iterator[str]:
+    """The text of a format, without line ends; `options` are its own. What nobody asked for is not imported."""
+    return cast("Iterator[str]", import_module(f"{__name__}.{name}").lines(reports, **options))

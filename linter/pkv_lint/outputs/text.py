@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
 from pkv_lint.columns import fitting, fitting_end, terminal_columns, visible, width, wrapped
-from pkv_lint.findings import Finding, nth
+from pkv_lint.findings import Finding, counted, nth
 from pkv_lint.linting import Report
 from pkv_lint.outputs.wording import APPROXIMATE, costs, counted_by_severity, headline, place, sentence
 from pkv_lint.places import region_of
@@ -18,18 +18,31 @@ COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 IN_FRONT = 30
 """Columns of a source line shown in front of what is blamed."""
 CUT = "..."
+MARK = "[*]"
+"""Stands behind findings that may be fixable."""
 
 
-def lines(reports: Sequence[Report]) -> Iterator[str]:
-    """Every finding, then what they come to."""
-    for report in reports:
-        for finding in report.findings:
-            yield from one(report, finding)
+def lines(reports: Sequence[Report], fix_options: Sequence[Mapping[int, str]] = ()) -> Iterator[str]:
+    """Every finding, then what they come to. `fix_options` are, for each report, the options that may fix findings, by
+    their places in it."""
+    for report, options in zip(reports, fix_options or [{}] * len(reports), strict=True):
+        for at, finding in enumerate(report.findings):
+            yield from one(report, finding, fixable=at in options)
             yield ""
     if any(report.findings or report.facts.replayed for report in reports):
         yield from wrapped(f"{counted_by_severity(reports)} in {headline(reports)}", columns())
+        yield from wrapped(fixable(fix_options), columns())
         if any(report.facts.approximate for report in reports):
             yield from wrapped(APPROXIMATE, columns())
+
+
+def fixable(fix_options: Sequence[Mapping[int, str]]) -> str:
+    """How many findings are marked, and what to do about it."""
+    found = [option for options in fix_options for option in options.values()]
+    unsafe = found.count("--unsafe-fixes")
+    some = f", {unsafe:,} of them only with --unsafe-fixes" if 0 < unsafe < len(found) else ""
+    command = "--diff --unsafe-fixes" if unsafe == len(found) else "--diff"
+    return f"{MARK} {counted(len(found), 'finding')} may be fixable{some}: {command} shows how." if found else ""
 
 
 def columns() -> int:
@@ -37,11 +50,12 @@ def columns() -> int:
     return max(80, min(terminal_columns(112), 140))
 
 
-def one(report: Report, finding: Finding) -> Iterator[str]:
+def one(report: Report, finding: Finding, *, fixable: bool) -> Iterator[str]:
     colour = COLOURS[finding.severity]
+    mark = f" {MARK}" if fixable else ""
     yield (
         f"{click.style(visible(place(finding)), bold=True)}  "
-        f"{click.style(f'{finding.code} {finding.severity}', fg=colour, bold=True)}  {finding.name}"
+        f"{click.style(f'{finding.code} {finding.severity}', fg=colour, bold=True)}  {finding.name}{mark}"
     )
     yield from wrapped(visible(sentence(finding)), columns(), "  ")
     turn = report.turn(finding.request)
@@ -50,9 +64,11 @@ def one(report: Report, finding: Finding) -> Iterator[str]:
         earlier = report.turn(finding.evidence.get("earlier_request"))
         if earlier is not None:
             yield from prompt_lines(earlier, turn, finding)
-    yield ""
-    for advice in (*costs(report, finding), finding.fix):
-        yield from wrapped(advice, columns(), "  ")
+    advice = [*costs(report, finding), *filter(None, [finding.fix])]
+    if advice:
+        yield ""
+    for sentences in advice:
+        yield from wrapped(sentences, columns(), "  ")
 
 
 def source_lines(turn: Turn, finding: Finding) -> Iterator[str]:

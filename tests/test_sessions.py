@@ -137,6 +137,25 @@ def test_of_several_samples_the_reply_decides() -> None:
     assert found[2].reference.turn.index == 0
 
 
+def test_a_system_prompt_of_which_every_line_changes_a_little() -> None:
+    lines = [
+        "Be kind. Be brief. It is {}:05.",
+        "Name your sources. Since {}:04 the shop is open. Say so.",
+        "At {}. Now.",
+    ]
+    chats = [
+        {
+            "messages": [
+                {"role": "system", "content": "\n".join(lines).replace("{}", hour)},
+                {"role": "user", "content": ask},
+            ]
+        }
+        for hour, ask in (("14", "hi"), ("15", "What is open?"))
+    ]
+    found = placed([replace(turn(index, "- -:"), chat=chat) for index, chat in enumerate(chats)])
+    assert found[1].reference is not None and found[1].reference.relation == "other session"
+
+
 def test_models_do_not_go_on_from_each_other() -> None:
     other = replace(turn(1, "A s: u1 a1 u2"), namespace=("n", ""))
     assert [found.reference for found in placed([turn(0, "A s: u1"), other])] == [None, None]

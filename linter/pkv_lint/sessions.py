@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ PROBES = 24
 """Messages of a request by which the conversation that it belongs to is looked for."""
 SIMILAR = 0.5
 """Share of equal text from which on two system prompts count as versions of one."""
+SENTENCE_END = re.compile(r"\n|(?<=[.!?]) |(?<=[\u3002\uff01\uff1f])")
 LITTLE = 40
 """Characters of a message that may differ where nothing else says that two messages are one."""
 FAMILIAR = 3
@@ -430,6 +432,11 @@ def similarity(before: Chat, after: Chat) -> float:
     share = ends / max(len(old), len(new))
     if share > SIMILAR:
         return share
-    matcher = SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False)
-    most = matcher.quick_ratio()
-    return matcher.ratio() if most > SIMILAR else most
+    for parts in (str.splitlines, SENTENCE_END.split):
+        matcher = SequenceMatcher(None, parts(old), parts(new), autojunk=False)
+        share = matcher.quick_ratio()  # at least `ratio()`
+        if share > SIMILAR:
+            share = matcher.ratio()
+        if share > SIMILAR:
+            break  # else every line may have changed a little
+    return share

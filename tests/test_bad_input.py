@@ -8,8 +8,11 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -175,6 +178,24 @@ def test_images_are_taken_where_no_model_is_named(tmp_path: Path) -> None:
     assert main([str(file)]) == 0
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url"},
+        {"type": "image_url", "image_url": {"url": ""}},
+        {"type": "image_url", "image_url": None},
+        {"type": "input_image"},
+        {"type": "video_url", "video_url": {}},
+    ],
+    ids=json.dumps,
+)
+def test_a_part_that_holds_no_image(part: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "request.json"
+    file.write_text(json.dumps({"messages": [{"role": "user", "content": [part, {"type": "text", "text": "What?"}]}]}))
+    assert main([str(file)]) == 2
+    assert "PKV902 messages[0].content" in capsys.readouterr().err
+
+
 class TestHub:
     """A hub that does not answer: whatever takes so long, it is waited for once and not for long."""
 
@@ -201,6 +222,27 @@ class TestHub:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             said = self.answer(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}")
         assert "cannot be reached" in said
+
+    def test_it_answers_and_sends_next_to_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Drip(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", "1000")
+                self.end_headers()
+                with suppress(OSError):  # nobody waits for the end
+                    for _ in range(40):
+                        self.wfile.write(b"{")
+                        time.sleep(0.05)
+
+            do_HEAD = do_GET
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Drip) as hub:
+            Thread(target=hub.serve_forever, daemon=True).start()
+            assert "no answer in" in self.answer(monkeypatch, f"http://127.0.0.1:{hub.server_port}")
+            hub.shutdown()
 
     def test_its_name_cannot_be_looked_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def lookup(*_: Any, **__: Any) -> Any:

@@ -174,7 +174,17 @@ def shape_part(part: Any, wrapped: bool, text_model: str | None, path: str) -> t
             "The model is not multimodal." if embeddings else f"{text_model} is not a multimodal model", path=path
         )
     modality = MEDIA_PARTS[kind]
+    if not has_media(part, kind):
+        raise RenderError(f"the {kind} part has no {modality}, and no uuid of one that was sent before", path=path)
     return "media", {"type": modality, **extras(part)} if wrapped else f"<{modality}>"
+
+
+def has_media(part: Mapping[str, Any], kind: str) -> bool:
+    """Whether a part brings its data, or names them; the engine has nothing to compute otherwise."""
+    value = part.get("image_url" if kind == "input_image" else kind)
+    if kind.endswith("_url") and isinstance(value, dict):
+        value = value.get("url")
+    return bool(value) or part.get("uuid") is not None
 
 
 def part_type(part: Mapping[str, Any], path: str) -> str:

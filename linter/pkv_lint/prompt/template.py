@@ -172,9 +172,10 @@ def download(model: str, wanted: list[str], revision: str | None) -> Path:
 
 
 def no_answer(url: str) -> str | None:
-    """Why a server gives no answer at all; None where it gives one.
+    """Why a server does not send a small file soon; None where it does, or says that there is none.
 
-    In a thread, because looking up a name takes as long as it takes: no limit of ours reaches it.
+    The whole of it, because one that only drips would keep huggingface_hub waiting; how long a large file takes is then
+    a matter of its size. In a thread, because looking up a name takes as long as it takes: no limit of ours reaches it.
     """
     import httpx
 
@@ -182,7 +183,7 @@ def no_answer(url: str) -> str | None:
 
     def ask() -> None:
         try:
-            httpx.head(url, timeout=HUB_SECONDS)
+            httpx.get(url, timeout=HUB_SECONDS, follow_redirects=True)
             reasons.append(None)
         except (httpx.HTTPError, OSError) as error:
             reasons.append(" ".join(str(error).split()) or type(error).__name__)

@@ -64,7 +64,12 @@ def test_what_would_end_a_property_or_the_command_is_escaped(finding: Finding) -
     _, properties, message = parsed(line)
     assert properties["file"] == "a,b:c%d\n.json"
     assert properties["title"] == "PKV101 x,y:z"
-    assert "50%\r\n::error::x" in message
+    assert "50%␍⏎::error::x\n" in message
+
+
+def test_a_log_obeys_no_message(finding: Finding) -> None:
+    (line,) = github.lines([with_findings(replace(finding, message="\x1b[2J\u202e"))])
+    assert "\x1b" not in line and "\u202e" not in line
 
 
 @pytest.mark.parametrize("number", [1, 9, 10, 11, 25])

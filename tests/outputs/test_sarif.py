@@ -108,7 +108,12 @@ def test_fingerprints_differ_where_the_fault_does() -> None:
 
 @pytest.mark.parametrize(
     ("name", "uri"),
-    [("a b/ü#%.json", "a%20b/%C3%BC%23%25.json"), ("./a/../b.json", "b.json"), ("stdin", "stdin")],
+    [
+        ("a b/ü#%.json", "a%20b/%C3%BC%23%25.json"),
+        ("./a/../b.json", "b.json"),
+        ("stdin", "stdin"),
+        ("\udcff.json", "%FF.json"),
+    ],
 )
 def test_relative_uris(name: str, uri: str) -> None:
     assert sarif.artifact(name) == {"uri": uri, "uriBaseId": "%SRCROOT%"}

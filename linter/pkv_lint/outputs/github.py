@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
+from pkv_lint.columns import visible
 from pkv_lint.findings import SEVERITIES, Finding, counted
 from pkv_lint.linting import Report, all_findings
 from pkv_lint.outputs.wording import costs, sentence
@@ -34,7 +35,7 @@ def annotation(report: Report, finding: Finding) -> str:
     place = {"file": PurePath(os.path.relpath(finding.file)).as_posix()} if finding.file else {}
     if finding.line:
         place |= {"line": str(finding.line), "col": str(finding.column)}
-    message = "\n".join([sentence(finding), *costs(report, finding), *filter(None, [finding.fix])])
+    message = "\n".join(map(visible, [sentence(finding), *costs(report, finding), *filter(None, [finding.fix])]))
     return command(finding.severity, f"{finding.code} {finding.name}", message, place)
 
 

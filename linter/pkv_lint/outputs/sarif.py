@@ -124,7 +124,7 @@ def artifact(file: str) -> dict[str, str]:
     relative = os.path.relpath(file)
     if relative.startswith(os.pardir):
         return {"uri": Path(file).absolute().as_uri()}
-    return {"uri": quote(Path(relative).as_posix()), "uriBaseId": ROOT}
+    return {"uri": quote(os.fsencode(Path(relative).as_posix())), "uriBaseId": ROOT}
 
 
 def fingerprint(finding: Finding, turn: Turn | None, seen: Counter[str]) -> str:

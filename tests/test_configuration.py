@@ -202,7 +202,8 @@ class TestSettings:
         ("format = 'yaml'", "format: needs one of text, "),
         ("offline = 1", "offline: needs true or false, not 1"),
         ("select = 5", "select: needs a list of codes, not 5"),
-        ("select = [5]", "select: needs a list of codes, not a list"),
+        ("select = [5]", 'select: needs codes such as "PKV101", not 5'),
+        ("select = []", "{file}: {at}select names no code"),
         ("select = ['PKV999']", "no rule has the code PKV999 ({file}: {at}select; see --list-rules)"),
         ("ignore = ','", "{file}: {at}ignore names no code"),
         ("severity = 'info'", 'severity: needs a table of codes, not "info"'),
@@ -229,6 +230,18 @@ def test_what_is_wrong_is_one_line_with_file_and_key(
     assert said.format(file=file, at="" if file == "pkv.toml" else "tool.pkv.") in err
     if "{" not in said and "none" not in said:
         assert err.startswith(f"pkv-lint: {file}: {'' if file == 'pkv.toml' else 'tool.pkv.'}")
+
+
+def test_an_empty_list_ignores_nothing(project: Path, lint: Lint) -> None:
+    (project / "pkv.toml").write_text("ignore = []")
+    assert lint()[0] == 1
+
+
+def test_a_table_that_belongs_into_pyproject(project: Path, lint: Lint) -> None:
+    (project / "pkv.toml").write_text("[tool.pkv]\nfail-on = 'error'")
+    assert lint()[2].endswith(
+        "tool: is no setting of pkv; settings stand at the top here, [tool.pkv] is for pyproject.toml\n"
+    )
 
 
 def test_files_that_are_no_configuration(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ def hint(key: str) -> str:
     """What may have been meant by a key that does not exist."""
     from difflib import get_close_matches
 
+    if key == "tool":
+        return f"settings stand at the top here, [tool.pkv] is for {PROJECT_FILE}"
     near = get_close_matches(key.lower().replace("_", "-"), KEYS, 1)
     return f"did you mean {near[0]}?" if near else f"known are {', '.join(KEYS)}"
 
@@ -157,9 +159,17 @@ def timezone(value: Any, folder: Path) -> str:
 def codes(value: Any, folder: Path) -> str:
     """Codes as the command line takes them."""
     given = [value] if isinstance(value, str) else value
-    if not isinstance(given, list) or not all(isinstance(code, str) and code for code in given):
+    if not isinstance(given, list):
         raise ValueError(f"needs a list of codes, not {kind(value)}")
+    for code in given:
+        if not isinstance(code, str) or not code:
+            raise ValueError(f'needs codes such as "PKV101", not {kind(code)}')
     return ",".join(given)
+
+
+def ignored(value: Any, folder: Path) -> str | None:
+    """An empty list ignores nothing."""
+    return None if value == [] else codes(value, folder)
 
 
 def path(value: Any, folder: Path) -> str:
@@ -219,7 +229,7 @@ KEYS: Mapping[str, Read] = {
     "offline": flag,
     "models": models,
     "select": codes,
-    "ignore": codes,
+    "ignore": ignored,
     "severity": severities,
     "fail-on": one_of(*FAIL_ON),
     "baseline": path,

@@ -58,6 +58,10 @@ class Facts:
         """Tokens of a text on its own."""
         return lru_cache(maxsize=4096)(lambda text: len(self._renderer.encode_completion(text)))
 
+    def decoded(self, ids: Sequence[int]) -> str | None:
+        """What token ids stand for, where that is known."""
+        return self._renderer.decode(ids)
+
     def of(self, nature: Nature) -> list[Group]:
         return self.groups.get(nature, [])
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import re
+from array import array
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.outputs.traffic import SYSTEM, clocked, lines, report, request
 
 from pkv_lint.cli import main
 from pkv_lint.columns import width
+from pkv_lint.linting import lint_traffic
 from pkv_lint.outputs import text
+from pkv_lint.prompt.encoders import Encoded
+from pkv_lint.prompt.renderer import Renderer
+from pkv_lint.prompt.template import ChatTemplates
+from pkv_lint.prompt.traffic import read_requests
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -145,3 +155,28 @@ def test_statistics(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     assert main(["examples/agent_fixed.jsonl", "--statistics"]) == 0
     assert capsys.readouterr().out == ""
     assert main(["examples/agent.jsonl", "--statistics", "--format", "json"]) == 2
+
+
+class Letters:
+    """An encoder whose tokens are the characters of the messages."""
+
+    def encode(self, body: Mapping[str, Any], now: datetime) -> Encoded:
+        text = "".join(f"[{message['role']}]{message['content']}" for message in body["messages"])
+        return Encoded(self.encode_completion(text), text)
+
+    def encode_completion(self, text: str) -> array[int]:
+        return array("i", map(ord, text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
+
+
+def test_prompts_that_are_made_as_ids_are_decoded() -> None:
+    data = io.BytesIO(lines(clocked(1), clocked(2)).encode())
+    renderer = Renderer(ChatTemplates(), None, mode="mistral", encoder=Letters())
+    shown = "\n".join(text.lines([lint_traffic(read_requests(data, name="traffic.jsonl"), renderer)]))
+    heads = [line.strip() for line in re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines() if " request  " in line]
+    assert heads == [
+        f"{nth} request  ...system]The time is 2026-11-29 14:05:0{second}. You are a clerk. Answer in short s..."
+        for nth, second in (("1st", 1), ("2nd", 2))
+    ]

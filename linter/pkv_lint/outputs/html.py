@@ -12,7 +12,7 @@ from pkv_lint.columns import visible
 from pkv_lint.findings import SEVERITIES, Finding, counted, nth
 from pkv_lint.linting import Report, all_findings
 from pkv_lint.outputs import page
-from pkv_lint.outputs.text import around, break_in
+from pkv_lint.outputs.excerpts import excerpts
 from pkv_lint.outputs.wording import APPROXIMATE, costs, place
 from pkv_lint.prompt.prompt import Prompt
 
@@ -212,15 +212,9 @@ def item(number: int, report: Report, finding: Finding) -> Item:
 
 def versions(report: Report, finding: Finding) -> Iterator[tuple[str, str, str]]:
     """Of both prompts: whose it is, the text in front of the break, and the text from there on."""
-    turn, earlier = report.turn(finding.request), report.turn(finding.evidence.get("earlier_request"))
-    start = break_in(earlier, turn, finding) if turn and earlier else None
-    if turn is None or earlier is None or start is None:
-        return
-    for shown in (earlier, turn):
-        text = shown.prompt.text or ""
-        left, right = around(start, text, shown.prompt.token_spans, AROUND)
-        head, tail = ("…" if left else ""), ("…" if right < len(text) else "")
-        yield nth(shown.index), head + visible(text[left:start]), visible(text[start:right]) + tail
+    for excerpt in excerpts(report, finding, AROUND):
+        head, tail = ("…" if excerpt.cut_in_front else ""), ("…" if excerpt.cut_behind else "")
+        yield nth(excerpt.turn.index), head + excerpt.head, excerpt.tail + tail
 
 
 def stretches(replayed: Replayed, finding: Finding, size: int) -> Iterator[Stretch]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
 import click
@@ -10,6 +9,7 @@ import click
 from pkv_lint.columns import fitting, fitting_end, terminal_columns, visible, width, wrapped
 from pkv_lint.findings import Finding, counted, nth
 from pkv_lint.linting import Report
+from pkv_lint.outputs.excerpts import excerpts
 from pkv_lint.outputs.wording import APPROXIMATE, costs, counted_by_severity, headline, place, sentence
 from pkv_lint.places import region_of
 from pkv_lint.turns import Turn
@@ -61,9 +61,7 @@ def one(report: Report, finding: Finding, *, fixable: bool) -> Iterator[str]:
     turn = report.turn(finding.request)
     if turn is not None:
         yield from source_lines(turn, finding)
-        earlier = report.turn(finding.evidence.get("earlier_request"))
-        if earlier is not None:
-            yield from prompt_lines(earlier, turn, finding)
+        yield from prompt_lines(report, finding)
     advice = [*costs(report, finding), *filter(None, [finding.fix])]
     if advice:
         yield ""
@@ -113,45 +111,12 @@ def file_line(turn: Turn, number: int) -> str | None:
     return " " * (turn.line.column - 1) + own[0] if index == 0 else own[index]
 
 
-def prompt_lines(earlier: Turn, turn: Turn, finding: Finding) -> Iterator[str]:
+def prompt_lines(report: Report, finding: Finding) -> Iterator[str]:
     """Both prompts around the first character that differs."""
-    start = break_in(earlier, turn, finding)
-    if start is None:
-        return
-    labels = [f"{nth(shown.index)} request" for shown in (earlier, turn)]
-    label = max(map(len, labels))
-    half = (columns() - label - len(f"        {CUT}{CUT}")) // 2
-    for shown, name in zip((earlier, turn), labels, strict=True):
-        text = shown.prompt.text or ""
-        left, right = around(start, text, shown.prompt.token_spans, half)
-        head = (CUT if left else "") + visible(text[left:start])
-        tail = visible(text[start:right]) + (CUT if right < len(text) else "")
-        mark = click.style(tail, fg="green" if shown is earlier else COLOURS[finding.severity])
-        yield f"      {name:<{label}}  {head}{mark}"
-
-
-def break_in(earlier: Turn, turn: Turn, finding: Finding) -> int | None:
-    """The first character that differs between two prompts, from the token where a finding sees the break on; None
-    where it sees none or the prompts have no text."""
-    old, new, token = earlier.prompt.text, turn.prompt.text, finding.evidence.get("token")
-    if old is None or new is None or token is None:
-        return None
-    spans = turn.prompt.token_spans
-    start = spans[token][0] if token < len(spans) else len(new)
-    while start < min(len(old), len(new)) and old[start] == new[start]:
-        start += 1
-    return start
-
-
-def around(break_at: int, text: str, spans: Sequence[tuple[int, int]], room: int) -> tuple[int, int]:
-    """Where the whole tokens begin and end that fit into so many columns on each side of the break (a dozen or so)."""
-    near = max(0, break_at - room)
-    left = near + fitting_end(text[near:break_at], room)
-    right = break_at + fitting(text[break_at : break_at + room], room)
-    first = bisect_left(spans, left, key=lambda span: span[0])
-    last = bisect_right(spans, right, key=lambda span: span[1])
-    if first < len(spans) and spans[first][0] < break_at:
-        left = spans[first][0]
-    if last > 0 and spans[last - 1][1] > break_at:
-        right = spans[last - 1][1]
-    return left, right
+    half = (columns() - len(f"        {nth(finding.request or 0)} request{CUT}{CUT}")) // 2
+    shown = list(excerpts(report, finding, half))
+    labels = [f"{nth(excerpt.turn.index)} request" for excerpt in shown]
+    for excerpt, label, colour in zip(shown, labels, ("green", COLOURS[finding.severity]), strict=False):
+        head = (CUT if excerpt.cut_in_front else "") + excerpt.head
+        mark = click.style(excerpt.tail + (CUT if excerpt.cut_behind else ""), fg=colour)
+        yield f"      {label:<{max(map(len, labels))}}  {head}{mark}"

@@ -93,6 +93,15 @@ class Renderer:
         """The ids of generated text, tokenised on its own."""
         return self._encoder.encode_completion(text) if self._encoder else self.tokenizer.encode(text)
 
+    def decode(self, ids: Sequence[int]) -> str | None:
+        """What ids stand for, for reading; None where the vocabulary is not the server's, or does not know them."""
+        if self.approximate:
+            return None
+        try:
+            return self._encoder.decode(ids) if self._encoder else self.tokenizer.decode(ids)
+        except Exception:  # of other libraries; traffic may hold any ids
+            return None
+
     def template_variables(self, chat: Mapping[str, object]) -> frozenset[str]:
         """Names that the chat template of a request takes from outside, its clock and functions included."""
         return self._template(ChatRequest.of(validated(chat), self.deployment)).variables

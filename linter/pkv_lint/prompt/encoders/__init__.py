@@ -49,6 +49,10 @@ class Encoder(Protocol):
         """The ids of generated text."""
         ...
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """What ids stand for, special tokens included. Fails as its library does for ids that it does not know."""
+        ...
+
 
 @runtime_checkable
 class ResponsesEncoder(Protocol):

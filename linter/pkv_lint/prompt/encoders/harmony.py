@@ -51,6 +51,9 @@ class HarmonyEncoder:
         """The ids of generated text."""
         return array("i", self._encoding.encode(text, allowed_special="all"))
 
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._encoding.decode(list(ids)))
+
     def encode(self, body: Mapping[str, Any], now: datetime) -> Encoded:
         """The prompt of a validated chat body. `now` is the local time whose date the system message shows, unless the
         deployment pins one. Raises RenderError where the server would refuse the request."""
@@ -99,7 +102,7 @@ class HarmonyEncoder:
             raise
         except Exception as error:  # pydantic's and the library's own, which is no subclass of anything narrower
             raise RenderError(str(error)) from error
-        return Encoded(array("i", ids), self._encoding.decode(ids))
+        return Encoded(array("i", ids), self.decode(ids))
 
     def _effort(self, effort: str | None, path: str) -> str | None:
         if effort is None:

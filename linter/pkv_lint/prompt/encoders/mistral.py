@@ -38,6 +38,11 @@ class MistralEncoder:
         """The ids of generated text."""
         return array("i", self._tokenizer.instruct_tokenizer.tokenizer.encode(text, bos=False, eos=False))
 
+    def decode(self, ids: Sequence[int]) -> str:
+        from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy
+
+        return self._tokenizer.decode(list(ids), special_token_policy=SpecialTokenPolicy.KEEP)
+
     def encode(self, body: Mapping[str, Any], now: datetime) -> Encoded:
         """The prompt of a validated chat body, not yet truncated; it shows no clock.
 
@@ -45,7 +50,6 @@ class MistralEncoder:
         the media itself.
         """
         from mistral_common.protocol.instruct.request import ChatCompletionRequest
-        from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy
 
         self._check_parameters(body)
         messages = [_with_short_ids(message) for message in body["messages"]]
@@ -63,7 +67,7 @@ class MistralEncoder:
                 messages, tools=kwargs.get("tools"), continue_final_message=continued, **version
             )
             ids = self._tokenizer.encode_chat_completion(request).tokens
-            text = self._tokenizer.decode(ids, special_token_policy=SpecialTokenPolicy.KEEP)
+            text = self.decode(ids)
         except Exception as error:  # vLLM turns all of the library's into a refusal, its failed assertions as well
             raise RenderError(str(error)) from error
         return Encoded(array("i", ids), text)

@@ -30,7 +30,8 @@ Put the time into the last user message and leave it there in later turns, let a
 
 The model reads the time in another place. Check prompts that refer to "the time above".
 
-`--unsafe-fixes` moves whole lines of the system message into the user's messages, each of which keeps what it got.
+`--unsafe-fixes` moves lines of the system message (of a paragraph, sentences) into the user's messages, each of which
+keeps what it got.
 """
 
 from __future__ import annotations

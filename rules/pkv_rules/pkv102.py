@@ -28,7 +28,8 @@ last user message, to be kept there in later turns.
 
 Safe where only logs need the identifier. Where a tool call has to carry it, let the code that runs the tool add it.
 
-`--unsafe-fixes` moves whole lines of the system message into the user's messages, each of which keeps what it got.
+`--unsafe-fixes` moves lines of the system message (of a paragraph, sentences) into the user's messages, each of which
+keeps what it got.
 """
 
 from __future__ import annotations

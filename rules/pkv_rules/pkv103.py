@@ -25,7 +25,8 @@ Leave it out, or put it into the last user message and keep it there in later tu
 
 Safe when the model does not need the value; otherwise it reads it in another place.
 
-`--unsafe-fixes` moves whole lines of the system message into the user's messages, each of which keeps what it got.
+`--unsafe-fixes` moves lines of the system message (of a paragraph, sentences) into the user's messages, each of which
+keeps what it got.
 """
 
 from __future__ import annotations

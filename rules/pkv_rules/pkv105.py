@@ -30,7 +30,7 @@ again would rewrite the history (PKV301).
 Older notes stay in the context: it grows a little faster, and notes that became wrong have to be corrected by a newer
 message.
 
-`--unsafe-fixes` moves whole lines of the system message, with the heading of which nothing else is left, into the
+`--unsafe-fixes` moves lines of the system message, with the heading of which nothing else is left, into the
 user's messages, each of which keeps what it first got.
 """
 

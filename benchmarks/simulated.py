@@ -20,7 +20,8 @@ from pkv_lint.prompt.renderer import Renderer
 from pkv_sim.serving.settings import Settings
 from pkv_sim.simulation import simulate
 from pkv_sim.timing.file import load_timing
-from pkv_sim.traffic.loading import Reading, load_workload
+from pkv_sim.traffic.intake import Reading
+from pkv_sim.traffic.loading import load_workload
 
 ROOT = Path(__file__).resolve().parent.parent
 TRACES = Path(os.environ.get("PKV_SHARED", ROOT.parent / "shared")) / "data" / "traces"

@@ -159,7 +159,8 @@ def command(
     from pkv_sim.simulation import simulate
     from pkv_sim.timing.gpus import gpu_named
     from pkv_sim.timing.stated import stated_timing
-    from pkv_sim.traffic.loading import Reading, load_workload
+    from pkv_sim.traffic.intake import Reading
+    from pkv_sim.traffic.loading import load_workload
 
     if num_gpu_blocks is not None and kv_cache_memory is not None:
         raise click.UsageError("--num-gpu-blocks and --kv-cache-memory both say how large the cache is")

@@ -27,7 +27,8 @@ from pkv_sim.reservation import reservations_of
 from pkv_sim.serving.settings import Settings
 from pkv_sim.simulation import simulate
 from pkv_sim.timing.file import load_timing
-from pkv_sim.traffic.loading import Reading, load_workload
+from pkv_sim.traffic.intake import Reading
+from pkv_sim.traffic.loading import load_workload
 from pkv_sim.traffic.workload import Blame, Workload
 
 ROOT = Path(__file__).parent.parent.parent

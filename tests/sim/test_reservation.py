@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pkv_sim.reservation import BLOCK_SIZES, Holding, Life, Reservations, contiguous, paged, power_of_two, reservations
-from pkv_sim.traffic.loading import Reading, load_workload
+from pkv_sim.traffic.intake import Reading
+from pkv_sim.traffic.loading import load_workload
 from pkv_sim.traffic.workload import TrafficRequest
 
 LIVES = st.lists(st.builds(Life, st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=4)

@@ -19,7 +19,8 @@ from pkv_sim.serving.routing import ROUTERS, RouterName
 from pkv_sim.serving.settings import Schedule, Settings
 from pkv_sim.simulation import Simulation, cached_tokens, simulate
 from pkv_sim.timing.timing_profile import Coefficients, TimingProfile
-from pkv_sim.traffic.loading import Reading, load_workload
+from pkv_sim.traffic.intake import Reading
+from pkv_sim.traffic.loading import load_workload
 from pkv_sim.traffic.workload import TrafficRequest, Workload
 
 SIZE = 4

@@ -19,7 +19,8 @@ from pkv_sim.serving.misses import Misses
 from pkv_sim.serving.settings import Settings
 from pkv_sim.simulation import cached_tokens, simulate
 from pkv_sim.traffic.generated import Generated
-from pkv_sim.traffic.loading import Reading, load_workload
+from pkv_sim.traffic.intake import Reading
+from pkv_sim.traffic.loading import load_workload
 from pkv_sim.traffic.runs import cut, num_shared
 from pkv_sim.traffic.workload import TrafficRequest, Workload
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.formats import BlockLine, Traffic
@@ -13,10 +12,8 @@ from pkv_lint.prompt.renderer import Renderer
 from pkv_lint.prompt.request import has_media
 from pkv_lint.prompt.traffic import TrafficLine
 from pkv_lint.turns import Refused, Turn, read_turns
+from pkv_sim.traffic.intake import Intake, Reading
 from pkv_sim.traffic.workload import TrafficRequest, Workload, by_time
-
-if TYPE_CHECKING:
-    from pkv_sim.traffic.loading import Intake, Reading
 
 SAMPLES = (
     "requests that ask for several samples (n): {:,}, each simulated with one; in vLLM every further sample is a "

@@ -38,7 +38,8 @@ from pkv_lint.prompt.renderer import Renderer
 from pkv_lint.prompt.traffic import TrafficLine
 from pkv_sim.serving.settings import Settings
 from pkv_sim.simulation import cached_tokens
-from pkv_sim.traffic.loading import Reading, load_workload
+from pkv_sim.traffic.intake import Reading
+from pkv_sim.traffic.loading import load_workload
 
 USAGE = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 0}}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Grüße \u2028 an \U0001f600"}]}

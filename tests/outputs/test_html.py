@@ -45,8 +45,28 @@ def test_a_traffic() -> None:
     assert {own["href"] for own in found.of("a")} <= targets
 
 
-def test_strips_account_for_every_token() -> None:
-    whole = report(clocked(1), clocked(2), clocked(3), request(tools=[{"type": "function", "function": {"name": "f"}}]))
+def sliding() -> Report:
+    """A history that drops its oldest messages: with them the prompts would be longer."""
+    head = {"role": "system", "content": SYSTEM}
+    said = [
+        {"role": role, "content": f"{role} {word} " * (30 - 3 * number)}
+        for number, word in enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight"))
+        for role in ("user", "assistant")
+    ]
+    windows = [{"messages": [head, *said[max(0, end - 7) : end]]} for end in range(1, 16, 2)]
+    return report(*({"session_id": "s", "request": window} for window in windows))
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        report(clocked(1), clocked(2), clocked(3), request(tools=[{"type": "function", "function": {"name": "f"}}])),
+        sliding(),
+    ],
+    ids=["clock", "window"],
+)
+def test_strips_account_for_every_token(whole: Report) -> None:
+    assert whole.findings
     for replayed in whole.facts.replayed:
         runs = list(html.strip(replayed, whole.facts.block_size))
         assert sum(run.tokens for run in runs) == len(replayed.turn.ids)

@@ -175,8 +175,10 @@ def strip(replayed: Replayed, size: int) -> Iterator[Run]:
 
 
 def reachable(replayed: Replayed) -> int:
-    """Tokens that would have been reused without the causes that were found."""
-    return max(replayed.hit, replayed.unread, *(cause.hit_without for cause in replayed.causes), 0)
+    """Tokens that would have been reused without the causes that were found: all at most, though the prompt may have
+    been longer without them (where a history lost its head)."""
+    without = max((cause.hit_without for cause in replayed.causes), default=0)
+    return min(max(replayed.hit, replayed.unread, without), len(replayed.turn.ids))
 
 
 def bars(requests: Sequence[Request]) -> list[Bar]:

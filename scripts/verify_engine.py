@@ -68,9 +68,7 @@ async def verify_all(files: Sequence[Path], limit: int, concurrency: int, *, tim
             print(f"{cached:,} of {prompt:,} prompt tokens cached", flush=True)
             failed = failed or equal != asked
     if times:
-        async with bundled_engine(arguments) as target, connect(target.url, api_key=None, timeout=300) as client:
-            verifier = Verifier(client, await find_server(client), renderer, replace(choice, asking=Asking()))
-            await timed(files, verifier)
+        await timed(files, renderer, replace(choice, asking=Asking()), arguments)
     return int(failed)
 
 
@@ -86,13 +84,19 @@ async def verified(file: Path, verifier: Verifier) -> Report | None:
     return report
 
 
-async def timed(files: Sequence[Path], verifier: Verifier) -> None:
+async def timed(files: Sequence[Path], renderer: Renderer, choice: Verifying, arguments: Sequence[str]) -> None:
+    replays: list[Report] = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "all.jsonl")
-        file.write_text("".join(line + "\n" for line in lines_of(files, verifier.choice.limit or 0)), encoding="utf-8")
-        replays = [await verifier.verify(str(file)) for _ in range(REPLAYS)]
-    longest = max(row.prompt_tokens for row in replays[0].rows)
-    profile = await calibrate(verifier.client, verifier.server, verifier.cache, longest=longest, timeout=300)
+        file.write_text("".join(line + "\n" for line in lines_of(files, choice.limit or 0)), encoding="utf-8")
+        for _ in range(REPLAYS):
+            # A new engine for each: one that has tokenised a text before has its tokens at hand.
+            async with bundled_engine(arguments) as target, connect(target.url, api_key=None, timeout=300) as client:
+                verifier = Verifier(client, await find_server(client), renderer, choice)
+                replays.append(await verifier.verify(str(file)))
+                if len(replays) == REPLAYS:
+                    longest = max(row.prompt_tokens for row in replays[0].rows)
+                    profile = await calibrate(client, verifier.server, verifier.cache, longest=longest, timeout=300)
     assert profile.residuals is not None
     print(f"calibration: {profile.residuals.points} probes, half of them within {profile.residuals.median:.1%}")
     print(f"  {profile.coefficients}\n  {profile.intake}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
+from itertools import cycle, pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -29,6 +31,7 @@ CONTEXTS = (64, 1024)
 """Tokens in front of what is generated."""
 GENERATED = 24
 ROUNDS = 5
+WORDS_OF_MESSAGE = 50
 WORDS = ("river", "stone", "window", "letter", "garden", "winter", "silver", "market", "engine", "bridge", "candle")
 
 
@@ -112,32 +115,34 @@ class _Probes:
         """What a server does for the first time takes longer, so it is asked a few times before anything counts."""
         probes = cls(client, server, timeout)
         for count in (8, 200, 200):
-            told, _ = _usage(await probes._send(probes._text(count)))
+            told, _ = _usage(await probes._send(probes._words(count)))
             probes._tokens_per_word *= told / count
         return probes
 
     async def prefill(self, shape: _Prefill) -> Point:
-        start = [self._text(shape.cached)] if shape.cached else []
+        start = self._words(shape.cached)
         if start:
-            await self._send(*start)
-        answer = await self._send(*start, self._text(shape.new))
+            await self._send(start)
+        answer = await self._send([*start, *self._words(shape.new)])
         prompt, cached = _usage(answer)
         return Point(steps_alone(prompt, cached, self._budget), _ttft(answer), prompt)
 
     async def decode(self, shape: _Decode) -> Point:
         """From the first token to the last."""
-        prompts = [self._text(shape.context) for _ in range(shape.sequences)]
+        prompts = [self._words(shape.context) for _ in range(shape.sequences)]
         lengths = [_usage(await self._send(prompt))[0] for prompt in prompts]
-        answers = await asyncio.gather(*(self._send(prompt, max_tokens=GENERATED) for prompt in prompts))
+        answers = await asyncio.gather(*(self._send(prompt, GENERATED) for prompt in prompts))
         steps = tuple(StepLoad.of([(length + at, 1) for length in lengths]) for at in range(GENERATED - 1))
         return Point(steps, median(answer.ended - answer.started - _ttft(answer) for answer in answers))
 
-    def _text(self, num_tokens: int) -> str:
-        return " ".join(self._random.choices(WORDS, k=max(1, round(num_tokens / self._tokens_per_word))))
+    def _words(self, num_tokens: int) -> list[str]:
+        return self._random.choices(WORDS, k=max(1, round(num_tokens / self._tokens_per_word)) if num_tokens else 0)
 
-    async def _send(self, *messages: str, max_tokens: int = 1) -> Answer:
-        roles = ("system", "user") if len(messages) > 1 else ("user",)
-        said = [{"role": role, "content": text} for role, text in zip(roles, messages, strict=True)]
+    async def _send(self, words: Sequence[str], max_tokens: int = 1) -> Answer:
+        said = [
+            {"role": role, "content": " ".join(part)}
+            for role, part in zip(cycle(("user", "assistant")), messages_of(words), strict=False)
+        ]
         body: dict[str, object] = {"messages": said, "ignore_eos": True, "temperature": 0.0}
         if self._model is not None:
             body["model"] = self._model
@@ -146,6 +151,14 @@ class _Probes:
         if answer.fault is not None:
             raise InputError(f"the server cannot be measured: {answer.fault.value}: {answer.message}")
         return answer
+
+
+def messages_of(words: Sequence[str]) -> list[Sequence[str]]:
+    """Words as messages of a conversation, as long as people write them; an odd number of them, as the last is a user's
+    again."""
+    count = max(1, len(words) // WORDS_OF_MESSAGE)
+    ends = [WORDS_OF_MESSAGE * at for at in range(1, count - (count % 2 == 0))]
+    return [words[start:end] for start, end in pairwise([0, *ends, len(words)])]
 
 
 def _usage(answer: Answer) -> tuple[int, int]:

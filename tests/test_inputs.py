@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -64,6 +65,20 @@ def test_a_folder_is_its_requests(folder: Path) -> None:
             "two.jsonl",
         )
     ]
+
+
+def test_a_folder_that_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scandir = os.scandir
+
+    def refused(path: Any) -> Any:
+        if os.fspath(path).endswith("deep"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    error, *files = files_of(["logs"])
+    assert str(error) == "logs/deep: cannot be read (permission denied)"
+    assert files and all(isinstance(file, str) for file in files)
 
 
 def test_patterns(folder: Path) -> None:

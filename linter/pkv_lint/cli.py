@@ -102,8 +102,9 @@ def command(
         raise click.UsageError("--update-baseline needs --baseline FILE")
     if diff + fix + update_baseline > 1:
         raise click.UsageError("only one of --diff, --fix and --update-baseline can be done at a time")
-    if diff and (statistics or output is not None):
-        raise click.UsageError("--diff prints a patch: there is nothing for --statistics or --output")
+    for given, does in ((diff, "--diff prints a patch"), (update_baseline, "--update-baseline prints no findings")):
+        if given and (statistics or output is not None):
+            raise click.UsageError(f"{does}: there is nothing for --statistics or --output")
     if unsafe_fixes and not (diff or fix):
         raise click.UsageError("--unsafe-fixes needs --diff or --fix")
     if statistics and output_format not in ("text", "concise"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pkv_lint.prompt.errors import InputError
@@ -29,14 +29,18 @@ HEAD_BYTES = 64 * 1024
 def files_of(names: Sequence[str]) -> Iterator[str | InputError]:
     """The files that the names mean, each once and in the order of the names: a file itself (`-` is stdin), of a folder
     the files in it that hold requests, and what a pattern such as `logs/**/*.jsonl` fits. In folders and patterns, what
-    is hidden is passed over. What means nothing comes as an InputError."""
+    is hidden is passed over. What means nothing, or cannot be looked into, comes as an InputError."""
     seen: set[str] = set()
     for name in names:
         found: list[str] | InputError = [name]
         if name != "-" and os.path.isdir(name):
-            found = sorted(requests_below(name)) or InputError(
-                f"is a directory without requests ({', '.join(ENDINGS[::3])}; packed with .gz or .zst)", file=name
-            )
+            unread: list[OSError] = []
+            found = sorted(requests_below(name, unread.append))
+            for error in unread:
+                yield InputError(f"cannot be read ({(error.strerror or str(error)).lower()})", file=error.filename)
+            if not (found or unread):
+                endings = ", ".join(ENDINGS[::3])
+                found = InputError(f"is a directory without requests ({endings}; packed with .gz or .zst)", file=name)
         elif name != "-" and not os.path.lexists(name) and glob.has_magic(name):
             matches = sorted(filter(os.path.isfile, glob.iglob(name, recursive=True)))
             found = matches or InputError("no file fits this pattern", file=name)
@@ -50,9 +54,10 @@ def files_of(names: Sequence[str]) -> Iterator[str | InputError]:
                 yield file
 
 
-def requests_below(folder: str) -> Iterator[str]:
-    """Files at any depth whose name and first value say that they hold requests."""
-    for place, folders, files in os.walk(folder):
+def requests_below(folder: str, unread: Callable[[OSError], None]) -> Iterator[str]:
+    """Files at any depth whose name and first value say that they hold requests. `unread` is told of folders that
+    cannot be read."""
+    for place, folders, files in os.walk(folder, onerror=unread):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in files:
             file = os.path.join(place, name)

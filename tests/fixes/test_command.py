@@ -289,6 +289,7 @@ def test_a_file_that_cannot_be_written(fix: Fix, tmp_path: Path) -> None:
         ["--diff", "--statistics"],
         ["--unsafe-fixes"],
         ["--fix", "--baseline", "b.json", "--update-baseline"],
+        ["--output", "out", "--baseline", "b.json", "--update-baseline"],
     ],
     ids=" ".join,
 )

@@ -43,9 +43,9 @@ def check(facts: Facts) -> Iterator[Finding]:
     short = facts.short_prefixes
     if short:
         most = max(item.shared for item in short)
-        shares = f"shares {most}" if len(short) == 1 else f"share up to {most}"
+        shares = f"shares {most:,}" if len(short) == 1 else f"share up to {most:,}"
         who = counted(len(short), "request")
-        message = f"{who} {shares} tokens with an earlier one, less than a block of {facts.block_size}"
+        message = f"{who} {shares} tokens with an earlier one, less than a block of {facts.block_size:,}"
         yield for_turn(
             modules[__name__],
             facts,

@@ -77,7 +77,8 @@ def fixed(lint: Lint, documents: Documents, *, unsafe: bool) -> Outcome:
             codes = tuple(sorted({finding.code for finding in found}))
             files = tuple(dict.fromkeys(finding.file for finding in found))
             if found and not (fix.safe or unsafe):
-                left.append(Step(fix, codes, files, "unsafe"))
+                possible = any(proposed(fix, report) for report in batch.reports)
+                left.append(Step(fix, codes, files, "unsafe" if possible else "nothing to do"))
             elif found:
                 outcome = attempt(Step(fix, codes, files, "nothing to do"), lint, documents, batch)
                 documents, batch = outcome.documents, outcome.batch

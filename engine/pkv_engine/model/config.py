@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from pkv_lint.prompt.errors import InputError
 
@@ -66,47 +68,116 @@ class DecoderConfig:
     @classmethod
     def from_json(cls, config: Mapping[str, Any], file: str) -> DecoderConfig:
         """From a config.json; raises InputError, naming `file`, for models that this decoder cannot compute."""
-        architecture = (config.get("architectures") or ["none stated"])[0]
+        named = config.get("architectures")
+        architecture = named[0] if isinstance(named, list) and named else named or "none stated"
         if architecture not in ARCHITECTURES:
             raise InputError(
                 f"the architecture {architecture} is not supported, only {', '.join(ARCHITECTURES)}", file=file
             )
-        if config.get("quantization_config"):
-            method = config["quantization_config"].get("quant_method", "unknown")
-            raise InputError(f"weights quantised with {method} are not supported", file=file)
-        if (activation := config.get("hidden_act", "silu")) != "silu":
-            raise InputError(f"the activation {activation} is not supported, only silu", file=file)
-        qwen = architecture in ("Qwen2ForCausalLM", "Qwen3ForCausalLM")
-        bias = bool(config.get("attention_bias", False))
         try:
-            heads = config["num_attention_heads"]
-            max_model_len = config["max_position_embeddings"]
-            window = config.get("sliding_window")
-            if window and config.get("use_sliding_window", not qwen):
-                # Within its window such a model attends to everything; beyond it the cache would need other groups.
-                max_model_len = min(max_model_len, window)
-            return cls(
-                vocab_size=config["vocab_size"],
-                hidden_size=config["hidden_size"],
-                intermediate_size=config["intermediate_size"],
-                num_layers=config["num_hidden_layers"],
-                num_heads=heads,
-                num_kv_heads=config.get("num_key_value_heads") or heads,
-                head_size=config.get("head_dim") or config["hidden_size"] // heads,
-                max_model_len=max_model_len,
-                rms_norm_eps=config["rms_norm_eps"],
-                rope=_rope(config, file),
-                tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-                qkv_bias=bias or architecture == "Qwen2ForCausalLM",
-                output_bias=bias,
-                mlp_bias=bool(config.get("mlp_bias", False)),
-                qk_norm=architecture == "Qwen3ForCausalLM",
-                eos_token_ids=token_ids(config.get("eos_token_id")),
-            )
-        except KeyError as error:
-            raise InputError(f"has no {error.args[0]}", file=file) from None
-        except TypeError:
-            raise InputError("holds a value of an unusable type", file=file) from None
+            given = _ConfigFile.model_validate(_without_nulls(config))
+        except ValidationError as error:
+            raise _unusable(error, file) from None
+        if given.quantization_config:
+            method = given.quantization_config.get("quant_method", "unknown")
+            raise InputError(f"weights quantised with {method} are not supported", file=file)
+        if given.hidden_act != "silu":
+            raise InputError(f"the activation {given.hidden_act} is not supported, only silu", file=file)
+        qwen = architecture in ("Qwen2ForCausalLM", "Qwen3ForCausalLM")
+        heads = given.num_attention_heads
+        kv_heads = given.num_key_value_heads or heads
+        head_size = given.head_dim or given.hidden_size // heads
+        if heads % kv_heads:
+            raise InputError(f"{heads} query heads cannot share {kv_heads} KV heads evenly", file=file)
+        if head_size < 2 or head_size % 2:
+            raise InputError(f"heads of {head_size} values have no pairs to turn", file=file)
+        max_model_len = given.max_position_embeddings
+        if given.sliding_window and (not qwen if given.use_sliding_window is None else given.use_sliding_window):
+            # Within its window such a model attends to everything; beyond it the cache would need other groups.
+            max_model_len = min(max_model_len, given.sliding_window)
+        return cls(
+            vocab_size=given.vocab_size,
+            hidden_size=given.hidden_size,
+            intermediate_size=given.intermediate_size,
+            num_layers=given.num_hidden_layers,
+            num_heads=heads,
+            num_kv_heads=kv_heads,
+            head_size=head_size,
+            max_model_len=max_model_len,
+            rms_norm_eps=given.rms_norm_eps,
+            rope=_rope(given, file),
+            tie_word_embeddings=given.tie_word_embeddings,
+            qkv_bias=given.attention_bias or architecture == "Qwen2ForCausalLM",
+            output_bias=given.attention_bias,
+            mlp_bias=given.mlp_bias,
+            qk_norm=architecture == "Qwen3ForCausalLM",
+            eos_token_ids=token_ids(config.get("eos_token_id")),
+        )
+
+
+Count = Annotated[int, Field(ge=1, lt=1 << 31)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _RopeFile(BaseModel):
+    """`rope_parameters` of transformers 5; older releases have rope_theta beside `rope_scaling`, first with `type`."""
+
+    rope_type: str | None = None
+    type: str = "default"
+    rope_theta: Positive | None = None
+    original_max_position_embeddings: Count | None = None
+    partial_rotary_factor: float | None = None
+    factor: Positive = 1.0
+    low_freq_factor: Positive = 1.0
+    high_freq_factor: Positive = 4.0
+    beta_fast: Positive = 32.0
+    beta_slow: Positive = 1.0
+    attention_factor: Positive | None = None
+    mscale: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    mscale_all_dim: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    truncate: bool = True
+
+
+class _ConfigFile(BaseModel):
+    """config.json as far as it says what is to be computed."""
+
+    quantization_config: dict[str, Any] = {}
+    hidden_act: str = "silu"
+    vocab_size: Count
+    hidden_size: Count
+    intermediate_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count | None = None
+    head_dim: Count | None = None
+    max_position_embeddings: Count
+    sliding_window: Annotated[int, Field(ge=0)] = 0
+    use_sliding_window: bool | None = None
+    rms_norm_eps: Positive
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    rope_theta: Positive = 10000.0
+    partial_rotary_factor: float = 1.0
+    rope_parameters: _RopeFile | None = None
+    rope_scaling: _RopeFile | None = None
+
+
+def _without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A null says nothing: it is as if the member were not there."""
+    return {
+        name: _without_nulls(member) if isinstance(member, Mapping) else member
+        for name, member in value.items()
+        if member is not None
+    }
+
+
+def _unusable(error: ValidationError, file: str) -> InputError:
+    first = error.errors(include_url=False)[0]
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return InputError(f"has no {name}", file=file)
+    return InputError(f"{name} cannot be used: {first['msg']}", file=file)
 
 
 def token_ids(value: object) -> frozenset[int]:
@@ -115,22 +186,25 @@ def token_ids(value: object) -> frozenset[int]:
     return frozenset(item for item in values if isinstance(item, int) and not isinstance(item, bool))
 
 
-def _rope(config: Mapping[str, Any], file: str) -> RopeConfig:
-    # transformers 5 writes rope_parameters; older releases rope_theta and rope_scaling, first with `type`.
-    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = given.get("rope_type", given.get("type", "default"))
+def _rope(config: _ConfigFile, file: str) -> RopeConfig:
+    given = config.rope_parameters or config.rope_scaling or _RopeFile()
+    kind = given.rope_type or given.type
     if kind not in ("default", "linear", "llama3", "yarn"):
         raise InputError(f"rotary scaling of the kind {kind} is not supported", file=file)
-    if (share := given.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))) != 1.0:
+    share = given.partial_rotary_factor or config.partial_rotary_factor
+    if share != 1.0:
         raise InputError(f"rotary embedding of a share of {share} of each head is not supported", file=file)
-    names = ("factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor")
     return RopeConfig(
-        theta=given.get("rope_theta", config.get("rope_theta", 10000.0)),
+        theta=given.rope_theta or config.rope_theta,
         kind=kind,
-        original_length=given.get("original_max_position_embeddings") or config["max_position_embeddings"],
-        **{
-            name: given[name]
-            for name in (*names, "mscale", "mscale_all_dim", "truncate")
-            if given.get(name) is not None
-        },
+        original_length=given.original_max_position_embeddings or config.max_position_embeddings,
+        factor=given.factor,
+        low_freq_factor=given.low_freq_factor,
+        high_freq_factor=given.high_freq_factor,
+        beta_fast=given.beta_fast,
+        beta_slow=given.beta_slow,
+        attention_factor=given.attention_factor,
+        mscale=given.mscale,
+        mscale_all_dim=given.mscale_all_dim,
+        truncate=given.truncate,
     )

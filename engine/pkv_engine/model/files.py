@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from os.path import expanduser, isfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -42,11 +43,13 @@ class ModelFiles:
     def find(cls, options: EngineOptions) -> ModelFiles:
         """Raises InputError for what cannot be found or is not supported."""
         if options.model == NAME:
+            if options.tokenizer is not None:
+                raise InputError("the weights of tiny are random: it has no use for another --tokenizer")
             renderer, tokenizer = tiny_renderer(options.chat_template)
             return cls(tiny_config(tokenizer), random(options.seed), NAME, renderer, tokenizer)
-        path = Path(options.model).expanduser()
-        if path.is_file():
-            return cls._from_gguf(path, options)
+        path = expanduser(options.model)
+        if isfile(path):
+            return cls._from_gguf(Path(path), options)
         return cls._from_directory(_directory(options), options)
 
     @classmethod
@@ -72,15 +75,22 @@ class ModelFiles:
         file = GGUFFile(path)
         with TemporaryDirectory() as folder:
             directory = Path(folder)
-            file.unpack(directory, with_vocabulary=options.tokenizer is None)
-            return cls(
-                DecoderConfig.from_json(read_object(directory / "config.json"), str(path)),
-                file.weights(),
-                str(path),
-                _renderer(directory, options),
-                Tokenizer.load(Path(options.tokenizer).expanduser() if options.tokenizer else directory),
-                file.rope_factors(),
-            )
+            try:
+                file.unpack(directory, with_vocabulary=options.tokenizer is None)
+                return cls(
+                    DecoderConfig.from_json(read_object(directory / "config.json"), str(path)),
+                    file.weights(),
+                    str(path),
+                    _renderer(directory, options),
+                    Tokenizer.load(Path(options.tokenizer).expanduser() if options.tokenizer else directory),
+                    file.rope_factors(),
+                )
+            except InputError as error:
+                if error.file is not None and error.file.startswith(folder):
+                    error.file = str(path)  # the name that the user knows
+                raise
+            except Exception as error:  # of other libraries, where metadata does not fit together
+                raise InputError(f"its metadata cannot be used: {error}", file=str(path)) from None
 
 
 def _renderer(directory: Path, options: EngineOptions) -> Renderer:

@@ -80,6 +80,7 @@ class GGUFFile:
         """The metadata as a config.json."""
         get = self._get
         heads, hidden = get("{arch}.attention.head_count"), get("{arch}.embedding_length")
+        ends = [get(f"tokenizer.ggml.{end}_token_id") for end in ("eos", "eot")]
         config = {
             "architectures": [ARCHITECTURES[self.architecture]],
             "vocab_size": len(get("tokenizer.ggml.tokens", ())),
@@ -94,7 +95,7 @@ class GGUFFile:
             "rope_theta": get("{arch}.rope.freq_base", 10000.0),
             "tie_word_embeddings": "output.weight" not in self._tensors,
             "attention_bias": "blk.0.attn_q.bias" in self._tensors and "blk.0.attn_output.bias" in self._tensors,
-            "eos_token_id": [get(f"tokenizer.ggml.{end}_token_id") for end in ("eos", "eot")],
+            "eos_token_id": [token for token in ends if token is not None],
         }
         kind = get("{arch}.rope.scaling.type", "none")
         if kind != "none":

@@ -19,7 +19,7 @@ def linear_pointwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor |
 class Linear:
     """x [rows, inputs] -> x W^T + b [rows, outputs].
 
-    On CPUs the weight is kept in oneDNN's own blocked layout alone (measured: half the time of F.linear in float32 and
+    On CPUs that oneDNN has products for, the weight is kept in its own blocked layout alone (measured: half the time of F.linear in float32 and
     in bfloat16, and a row's result does not depend on how many rows there are: see `row_multiple`).
     """
 
@@ -27,13 +27,22 @@ class Linear:
         """`weight` [outputs, inputs] and `bias` [outputs] are of one dtype and on one device."""
         self.out_features, self.in_features = weight.shape
         self._bias = bias
-        self._packed = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        self._packed = weight.device.type == "cpu" and _packs(weight.dtype)
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, 8) if self._packed else weight
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self._packed:
             return linear_pointwise(x, self._weight, self._bias)
         return F.linear(x, self._weight, self._bias)
+
+
+def _packs(dtype: torch.dtype) -> bool:
+    """Whether oneDNN computes in this dtype on this processor."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
 
 
 def row_multiple(product: Callable[[torch.Tensor], torch.Tensor], inputs: int, dtype: torch.dtype) -> int | None:

@@ -36,7 +36,10 @@ class Weights:
 
     def get(self, name: str, *shape: int) -> torch.Tensor:
         """Raises InputError where the weight is missing or has another shape."""
-        tensor = self._source(name, shape)
+        try:
+            tensor = self._source(name, shape)
+        except Exception as error:  # of the libraries that read files
+            raise InputError(f"the weight {name} cannot be read: {error}", file=self._origin) from None
         if tensor is None:
             raise InputError(f"the weight {name} is missing", file=self._origin)
         if tuple(tensor.shape) != shape:
@@ -52,7 +55,7 @@ def safetensors(directory: Path) -> Source:
     if index.is_file():
         try:
             files = {directory / name for name in json.loads(index.read_text("utf-8"))["weight_map"].values()}
-        except (OSError, ValueError, KeyError, AttributeError):
+        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
             raise InputError("not an index of safetensors files", file=str(index)) from None
     else:
         files = {directory / "model.safetensors"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from typing import Any, Literal
 from pkv_lint.changes import Chat, split, text_of, tool_name
 from pkv_lint.histories import Alignment, Gist, Gists, History
 from pkv_lint.prompt.prefix_tree import common_prefix
-from pkv_lint.text_changes import shared_ends
+from pkv_lint.text_changes import SENTENCE_END, shared_ends
 from pkv_lint.turns import Turn
 
 Relation = Literal["continued", "auxiliary", "same session", "other session"]
@@ -23,7 +22,6 @@ PROBES = 24
 """Messages of a request by which the conversation that it belongs to is looked for."""
 SIMILAR = 0.5
 """Share of equal text from which on two system prompts count as versions of one."""
-SENTENCE_END = re.compile(r"\n|(?<=[.!?]) |(?<=[\u3002\uff01\uff1f])")
 LITTLE = 40
 """Characters of a message that may differ where nothing else says that two messages are one."""
 FAMILIAR = 3

@@ -13,6 +13,11 @@ Values = Callable[[str], Iterable[tuple[int, int]]]
 
 WORD = re.compile(r"\w+|\s+|[^\w\s]")
 LABEL = re.compile(r"[\W_]*\w[^:=\n]{0,40}[:\uff1a]|\s*\W?[\w.-]+\s*=|\s*<[\w-]+>")
+SENTENCE_END = re.compile(
+    r"\n|(?<=[^\s.]{3}[.!?]) (?=[^\s\da-z])|(?<=[\u3002\uff01\uff1f])(?=[^\s\u3002\uff01\uff1f\u300d\u300f\uff09])"
+)
+"""What parts two sentences: white space, or nothing behind a full stop of Chinese or Japanese. None ends with a short
+word, nor in front of a small letter or a digit: `Dr. No`, `approx. 5`."""
 LONG = 4000
 """Characters of two lines up to which their words are compared."""
 MANY = 5000

@@ -233,10 +233,27 @@ class TestVolatileLines:
             (f"{paragraph} {{}} Be kind.", f"{paragraph} Be kind."),
             (f"{paragraph} {{}}", paragraph),
         ):
-            run = fix(conversation(2, lambda turn, system=system: system.format(clock.format(turn))), "--unsafe-fixes")
+            run = fix(
+                conversation(2, system=[system.format(clock.format(turn)) for turn in range(2)].__getitem__),
+                "--unsafe-fixes",
+            )
             assert [value["messages"][0]["content"] for value in run.values] == [mended] * 2
             said = [message["content"] for message in run.values[1]["messages"] if message["role"] == "user"]
             assert said == [f"{clock.format(turn)}\nQuestion {turn}, please?" for turn in range(2)]
+
+    @pytest.mark.parametrize(
+        ("system", "mended"),
+        [
+            ("{0}{1}", "{1}"),
+            ("{1}{0}{1}", "{1}{1}"),
+            ("{1}{0}\n{1}", "{1}\n{1}"),
+        ],
+    )
+    def test_sentences_without_spaces(self, fix: Fix, system: str, mended: str) -> None:
+        rules = "\u8349\u3092\u5207\u308a\u300c\u306f\u3044\u3002\u300d\u3068\u7b54\u3048\u308b\u3002" * 30
+        clock = "\u4eca\u306f14\u664205\u5206{:02d}\u79d2\u3002"
+        run = fix(conversation(2, lambda turn: system.format(clock.format(turn), rules)), "--unsafe-fixes")
+        assert [value["messages"][0]["content"] for value in run.values] == [mended.format("", rules)] * 2
 
     def test_not_a_long_sentence_that_only_holds_a_clock(self, fix: Fix) -> None:
         words = SYSTEM.replace(".", ",").replace("\n", " ")

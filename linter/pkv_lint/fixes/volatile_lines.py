@@ -22,14 +22,13 @@ from pkv_lint.nature import Nature
 from pkv_lint.prompt.json_spans import character, elements, span_of
 from pkv_lint.prompt.source import parse_path
 from pkv_lint.prompt.traffic import TrafficLine
+from pkv_lint.text_changes import SENTENCE_END
 from pkv_lint.turns import Turn
 
 MOVED: tuple[Nature, ...] = ("timestamp", "identifier", "volatile", "context")
 HEADING = re.compile(r"[ \t]*(?:#.*|<\w[^>]*>|.*[:\uff1a][ \t*]*)")
 CLOSING = re.compile(r"[ \t]*</\w+>[ \t]*")
 LINE_END = re.compile("\n")
-SENTENCE_END = re.compile(r"\n|(?<=[^\s.]{3}[.!?]) (?=[^\s\da-z])")
-"""One character. No sentence ends with a short word, nor in front of a small letter or digit: `Dr. No`, `approx. 5`."""
 LONG = 200
 """Characters from which on a line is a paragraph: where only a part of it changes it is not moved as a whole."""
 PARTLY = 0.5
@@ -38,7 +37,7 @@ PARTLY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`text[start:end]` of the string at `steps`, a line or a sentence, without the character that ends it."""
+    """`text[start:end]` of the string at `steps`, a line or a sentence, without the white space that ends it."""
 
     steps: Path
     start: int
@@ -138,7 +137,10 @@ def changes_in_part(before: Sequence[Line], after: Sequence[Line]) -> bool:
     long = [line.text for line in after if len(line.text) > LONG]
     old = {line.text for line in before}.difference(long)
     return any(
-        SequenceMatcher(None, was.split(), now.split(), autojunk=False).ratio() > PARTLY for now in long for was in old
+        SequenceMatcher(None, parts(was), parts(now), autojunk=False).ratio() > PARTLY
+        for now in long
+        for was in old
+        for parts in (str.split, SENTENCE_END.split)  # words, and what there is where no space parts them
     )
 
 
@@ -161,17 +163,17 @@ def without_lines(line: TrafficLine, lines: Sequence[Line]) -> Iterator[TextEdit
 
 
 def with_end(text: str, start: int, end: int) -> tuple[int, int]:
-    """What is cut out with some lines: the character that ends them; of those at the end of a text, and of the last
-    sentences of a line, the one in front."""
+    """What is cut out with some lines: the white space that ends them; of those at the end of a text, and of the last
+    sentences of a line, what is in front."""
     is_last = end == len(text) or (text[end] == "\n" and start > 0 and text[start - 1] != "\n")
-    return (max(start - 1, 0), end) if is_last else (start, end + 1)
+    return (start - text[start - 1 : start].isspace(), end) if is_last else (start, end + text[end].isspace())
 
 
 def joined(lines: Sequence[Line]) -> list[tuple[int, int]]:
     """The spans of runs of lines."""
     runs: list[tuple[int, int]] = []
     for line in lines:
-        if runs and runs[-1][1] + 1 == line.start:
+        if runs and line.start - runs[-1][1] <= 1:
             runs[-1] = runs[-1][0], line.end
         else:
             runs.append((line.start, line.end))

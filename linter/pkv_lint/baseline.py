@@ -47,10 +47,13 @@ class Baseline:
     def key(self, finding: Finding) -> Key:
         return entry(finding.file, self.file), finding.code
 
+    def found(self, reports: Iterable[Report]) -> Counter[Key]:
+        return Counter(self.key(finding) for report in reports for finding in report.findings)
+
     def hide(self, reports: Sequence[Report]) -> list[Report]:
         """The reports without what the baseline allows. Where a file has more findings of a code than that, all of
         them stay: the numbers do not tell which one is new."""
-        found = Counter(self.key(finding) for report in reports for finding in report.findings)
+        found = self.found(reports)
 
         def is_new(finding: Finding) -> bool:
             key = self.key(finding)
@@ -60,7 +63,7 @@ class Baseline:
 
     def gone(self, reports: Sequence[Report], files: Iterable[str]) -> int:
         """How many findings the baseline allows in the files that do not occur any more."""
-        found = Counter(self.key(finding) for report in reports for finding in report.findings)
+        found = self.found(reports)
         judged = {entry(file, self.file) for file in files}
         return sum(max(0, count - found[key]) for key, count in self.counts.items() if key[0] in judged)
 
@@ -72,7 +75,7 @@ class Baseline:
             for key, count in self.counts.items()
             if key[0] not in judged and (self.file.parent / key[0]).exists()
         }
-        found = Counter(self.key(finding) for report in reports for finding in report.findings)
+        found = self.found(reports)
         return Baseline(self.file, kept | dict(found))
 
     def dumps(self) -> str:

@@ -12,7 +12,7 @@ import click
 from pkv_engine.generation import Delta, GenerationRequest, SamplingParams
 from pkv_engine.options import EngineOptions, engine_options
 from pkv_lint.command_line import write
-from pkv_lint.prompt.errors import InputError
+from pkv_lint.prompt.errors import InputError, RenderError
 
 
 @click.command("generate", context_settings={"help_option_names": ["-h", "--help"]})
@@ -50,7 +50,10 @@ def command(
     if raw:
         token_ids = [model.tokenizer.encode(text, add_special_tokens=True) for text in prompts]
     else:
-        token_ids = [model.renderer.render(body).token_ids for body in bodies]
+        try:
+            token_ids = [model.renderer.render(body).token_ids for body in bodies]
+        except RenderError as error:
+            raise InputError(error.message, file=file, path=error.path) from None
     replies: dict[str, list[Delta]] = {}
     for number, ids in enumerate(token_ids):
         replies[str(number)] = []

@@ -58,10 +58,20 @@ def load(options: EngineOptions) -> LoadedModel:
     if options.max_model_len is not None and options.max_model_len > files.config.max_model_len:
         raise InputError(f"max_model_len is {options.max_model_len}, and the model allows {files.config.max_model_len}")
     place = _device_class(device)
-    with torch.inference_mode():
-        decoder = place.load_decoder(files.config, weights, options.max_model_len or files.config.max_model_len)
-        num_blocks = _num_blocks(options, files.config, dtype, device)
-        placed = place(decoder, num_blocks, options.block_size, options.max_num_seqs)
+    try:
+        with torch.inference_mode():
+            decoder = place.load_decoder(files.config, weights, options.max_model_len or files.config.max_model_len)
+            num_blocks = _num_blocks(options, files.config, dtype, device)
+            placed = place(decoder, num_blocks, options.block_size, options.max_num_seqs)
+        audit = KVAudit(num_blocks, options.block_size) if options.check_kv else None
+    except (RuntimeError, MemoryError) as error:
+        # Allocators have no error of their own on CPUs.
+        if isinstance(error, RuntimeError) and not any(word in str(error) for word in ("memory", "overflow")):
+            raise
+        raise InputError(
+            "there is not enough memory for this model and its KV cache: see --num-gpu-blocks, --kv-cache-memory and "
+            "--max-model-len"
+        ) from None
     config = SchedulerConfig(
         num_gpu_blocks=num_blocks,
         block_size=options.block_size,
@@ -72,7 +82,6 @@ def load(options: EngineOptions) -> LoadedModel:
         async_scheduling=False,
         enable_prefix_caching=options.enable_prefix_caching,
     )
-    audit = KVAudit(num_blocks, options.block_size) if options.check_kv else None
     engine = Engine(
         config,
         ModelRunner(placed, options.block_size, seed=options.seed, audit=audit),
@@ -145,7 +154,7 @@ def _step_log(options: EngineOptions) -> StepLog | None:
     if options.step_log is None:
         return None
     try:
-        file = options.step_log.open("w", encoding="utf-8")
+        file = options.step_log.open("wb", buffering=0)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=str(options.step_log)) from None
     log = StepLog(file)

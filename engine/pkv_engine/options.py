@@ -71,7 +71,13 @@ OPTIONS = (
     click.option("--max-num-seqs", type=_MANY, default=256, show_default=True, help="Requests that run at once."),
     click.option("--enable-prefix-caching/--no-enable-prefix-caching", default=True, show_default=True),
     click.option("--scheduling-policy", type=click.Choice(["fcfs", "priority"]), default="fcfs", show_default=True),
-    click.option("--seed", type=int, default=0, show_default=True, help="For requests that bring none."),
+    click.option(
+        "--seed",
+        type=click.IntRange(-(1 << 63), (1 << 63) - 1),
+        default=0,
+        show_default=True,
+        help="For requests that bring none.",
+    ),
     click.option("--check-kv", is_flag=True, help="Check at every read what the slots of the KV cache hold."),
     click.option(
         "--step-log", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write arrivals and steps."

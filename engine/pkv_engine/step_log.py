@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from pkv_sim.exact.request import Request
 from pkv_sim.exact.scheduler_output import SchedulerOutput, StepResult
@@ -14,7 +14,8 @@ from pkv_sim.exact.scheduler_output import SchedulerOutput, StepResult
 class StepLog:
     """Writes one line for each arrival, abort, reset and step. Times are seconds since the log began."""
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, file: BinaryIO) -> None:
+        """`file` is not buffered."""
         self._file = file
         self._start = time.perf_counter()
         self._num_steps = 0
@@ -57,5 +58,5 @@ class StepLog:
         self._num_steps += 1
 
     def _write(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(row | {"time": round(time.perf_counter() - self._start, 6)}) + "\n")
-        self._file.flush()
+        line = json.dumps(row | {"time": round(time.perf_counter() - self._start, 6)}) + "\n"
+        self._file.write(line.encode())

@@ -20,8 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-import triton
+try:
+    import torch
+    import triton
+except ImportError as error:
+    print(f"pkv_kernels.aot: needs torch and triton: {error}", file=sys.stderr)
+    raise SystemExit(2) from None
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import compiler as nvidia
 from triton.runtime import JITFunction

@@ -149,6 +149,37 @@ def write_gguf(file: Path, family: str, vocabulary: dict[str, int]) -> None:
     writer.close()
 
 
+@pytest.mark.parametrize("change", ["no token types", "other merges", "no such end", "no template"])
+def test_gguf_metadata_that_does_not_fit_together(
+    change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_token_list(["a", "b"])
+    writer.add_tokenizer_model("gpt2")
+    if change != "no token types":
+        writer.add_token_types([1, 1])
+    if change == "other merges":
+        writer.add_token_merges(["a c"])
+    if change == "no such end":
+        writer.add_eos_token_id(99)
+    for add, value in (
+        (writer.add_block_count, 1),
+        (writer.add_context_length, 64),
+        (writer.add_embedding_length, 32),
+        (writer.add_feed_forward_length, 64),
+        (writer.add_head_count, 4),
+        (writer.add_layer_norm_rms_eps, 1e-5),
+    ):
+        add(value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    error = refused(capsys, "--model", str(file), "--prompt", "a")
+    expected = "there is no chat template" if change == "no template" else "its metadata cannot be used"
+    assert error.startswith(f"pkv-engine: {file}: {expected}")
+
+
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["generate", *SMALL, *arguments]) == 2
     captured = capsys.readouterr()
@@ -167,6 +198,20 @@ def test_one_line_says_what_is_wrong(
     assert "has room for 1008" in refused(capsys, "--model", "tiny", "--prompt", "a", "--max-model-len", "1009")
     assert "leave no room" in refused(capsys, "--model", "tiny", "--prompt", "a " * 2000)
     assert "cannot be written" in refused(capsys, "--model", "tiny", "--prompt", "a", "--step-log", "/no/such")
+    assert "other --tokenizer" in refused(capsys, "--model", "tiny", "--prompt", "a", "--tokenizer", str(directory))
+    assert "no such model directory" in refused(capsys, "--model", "~nobody/at/home", "--prompt", "a")
+    assert "not a hub id" in refused(capsys, "--model", "x" * 5000, "--prompt", "a")
+    assert "not enough memory" in refused(capsys, "--model", "tiny", "--prompt", "a", "--num-gpu-blocks", str(1 << 40))
+    assert "--seed" in refused(capsys, "--model", "tiny", "--prompt", "a", "--seed", str(1 << 63))
+    body = tmp_path / "body.json"
+    body.write_text('{"messages": [{"role": "user", "content": 5}]}')
+    error = refused(capsys, "--model", "tiny", "--request", str(body))
+    assert error.startswith(f"pkv-engine: {body}: messages[0].content: ")
+    index = directory / "model.safetensors.index.json"
+    for content in ("[]", '{"weight_map": {"model.norm.weight": 3}}', "[" * 100_000):
+        index.write_text(content)
+        assert "not an index of safetensors files" in refused(capsys, "--model", str(directory), "--prompt", "a")
+    index.unlink()
     (directory / "model.safetensors").write_bytes(b"not weights")
     assert "not a safetensors file" in refused(capsys, "--model", str(directory), "--prompt", "a")
     (directory / "model.safetensors").unlink()

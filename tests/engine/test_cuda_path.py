@@ -1,5 +1,5 @@
-"""The CUDA path as far as it goes without a GPU: the Triton kernels run in their interpreter, on CPU tensors, and what a
-CUDA graph would record is computed anew at each replay. Padding, buffers and order are the real ones."""
+"""The CUDA path as far as it goes without a GPU: the Triton kernels run in their interpreter, on CPU tensors, and what
+a CUDA graph would record is computed anew at each replay. Padding, buffers and order are the real ones."""
 
 from __future__ import annotations
 

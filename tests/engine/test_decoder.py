@@ -14,6 +14,8 @@ import torch
 
 from pkv_engine.model.batch import Batch, Share
 from pkv_engine.model.config import DecoderConfig
+from pkv_engine.model.linear import Linear
+from pkv_engine.model.weights import Weights
 from pkv_lint.prompt.errors import InputError
 
 from . import families
@@ -88,13 +90,21 @@ def test_logits_do_not_depend_on_chunks() -> None:
         ({"rope_parameters": {"rope_type": "longrope"}}, "rotary scaling of the kind longrope"),
         ({"hidden_act": "gelu"}, "the activation gelu"),
         ({"partial_rotary_factor": 0.5, "rope_parameters": {}}, "a share of 0.5"),
-        ({"hidden_size": None}, "unusable type"),
+        ({"hidden_size": None}, "has no hidden_size"),
+        ({"architectures": 5}, "the architecture 5"),
+        ({"quantization_config": "fp8"}, "quantization_config cannot be used"),
+        ({"rope_parameters": [1]}, "rope_parameters cannot be used"),
+        ({"rope_parameters": {"rope_theta": "x"}}, r"rope_parameters\.rope_theta cannot be used"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 0}}, r"rope_parameters\.factor cannot be used"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps cannot be used"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers cannot be used"),
+        ({"max_position_embeddings": 10**12}, "max_position_embeddings cannot be used"),
+        ({"num_attention_heads": 3}, "3 query heads cannot share 2 KV heads"),
+        ({"head_dim": 15}, "heads of 15 values"),
     ],
 )
 def test_other_models_are_refused_by_name(changes: dict[str, object], message: str) -> None:
     config = families.reference("llama3").config.to_dict() | {"architectures": ["LlamaForCausalLM"]} | changes
-    if changes.get("hidden_size", 0) is None:
-        del config["head_dim"]
     with pytest.raises(InputError, match=message) as error:
         DecoderConfig.from_json(config, "config.json")
     assert str(error.value).startswith("config.json: ")
@@ -106,6 +116,20 @@ def test_missing_and_misshapen_weights_are_named() -> None:
         weights.get("model.lost", 1)
     with pytest.raises(InputError, match=r"has the shape \[64\], not \[65\]"):
         weights.get("model.norm.weight", 65)
+
+
+def test_a_weight_that_cannot_be_read_is_named() -> None:
+    def torn(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        raise ValueError("not enough data")
+
+    with pytest.raises(InputError, match=r"file: the weight model\.norm cannot be read: not enough data"):
+        Weights(torn, "file", torch.float32, torch.device("cpu")).get("model.norm", 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_every_dtype_has_products_on_every_processor(dtype: torch.dtype) -> None:
+    weight, x = torch.randn(24, 16).to(dtype), torch.randn(5, 16).to(dtype)
+    torch.testing.assert_close(Linear(weight)(x), (x.float() @ weight.float().T).to(dtype), rtol=0.02, atol=0.02)
 
 
 def test_a_sliding_window_limits_the_context() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from os.path import expanduser, isfile
+from os.path import expanduser, isdir, isfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -59,7 +59,7 @@ class ModelFiles:
             raise InputError("there is no config.json", file=str(directory))
         config = DecoderConfig.from_json(read_object(file), str(file))
         generation = read_object(directory / "generation_config.json")
-        vocabulary = Path(options.tokenizer).expanduser() if options.tokenizer else directory
+        vocabulary = Path(expanduser(options.tokenizer)) if options.tokenizer else directory
         tokenizer = Tokenizer.load(vocabulary)
         ends = token_ids(tokenizer.token_id(tokenizer.special_tokens.get("eos_token", "")))
         return cls(
@@ -82,7 +82,7 @@ class ModelFiles:
                     file.weights(),
                     str(path),
                     _renderer(directory, options),
-                    Tokenizer.load(Path(options.tokenizer).expanduser() if options.tokenizer else directory),
+                    Tokenizer.load(Path(expanduser(options.tokenizer)) if options.tokenizer else directory),
                     file.rope_factors(),
                 )
             except InputError as error:
@@ -100,6 +100,6 @@ def _renderer(directory: Path, options: EngineOptions) -> Renderer:
 def _directory(options: EngineOptions) -> Path:
     """The model's directory, weights included: as named, in the hub's cache, or from the hub."""
     directory = model_directory(options.model, offline=options.offline)
-    if any(directory.glob("*.safetensors")) or options.offline or Path(options.model).expanduser().is_dir():
+    if any(directory.glob("*.safetensors")) or options.offline or isdir(expanduser(options.model)):
         return directory
     return download(options.model, [*MODEL_FILES, *TEMPLATE_FILES, *WEIGHT_FILES], None)

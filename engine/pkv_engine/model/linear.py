@@ -19,8 +19,9 @@ def linear_pointwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor |
 class Linear:
     """x [rows, inputs] -> x W^T + b [rows, outputs].
 
-    On CPUs that oneDNN has products for, the weight is kept in its own blocked layout alone (measured: half the time of F.linear in float32 and
-    in bfloat16, and a row's result does not depend on how many rows there are: see `row_multiple`).
+    On CPUs that oneDNN has products for, the weight is kept in oneDNN's own blocked layout alone (measured: half the
+    time of F.linear in float32 and in bfloat16, and a row's result does not depend on how many rows there are: see
+    `row_multiple`).
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:

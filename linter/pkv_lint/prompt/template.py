@@ -130,10 +130,11 @@ def model_directory(model: str, *, offline: bool = False, revision: str | None =
 
     Raises InputError naming the model when neither has it.
     """
-    path = Path(model).expanduser()
-    if path.is_dir():
+    # Not Path's own: they raise for names that are too long, and for homes of nobody.
+    path = Path(os.path.expanduser(model))
+    if os.path.isdir(path):
         return path
-    if path.is_absolute() or model.startswith(".") or model.count("/") > 1 or path.exists():
+    if path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1 or os.path.exists(path):
         raise InputError("no such model directory", file=model)
     return hub_directory(model, offline=offline, revision=revision)
 

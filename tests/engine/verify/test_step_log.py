@@ -42,7 +42,7 @@ def typing_server(log: Path, num_gpu_blocks: int, pause: float) -> Iterator[str]
         async_scheduling=False,
     )
     typist = Typist(renderer.tokenizer.encode(WORDS).tolist(), pause)
-    with log.open("w") as file:
+    with log.open("wb", buffering=0) as file:
         engine = Engine(config, typist, vocab_size=10_000, tokenizer=renderer.tokenizer, observer=StepLog(file))
         loaded = LoadedModel("typist", engine, renderer, renderer.tokenizer, 2048, batch_invariant=True)
         server = DrainingServer(Service(loaded, ServingOptions()), port=0, log_level="critical")

@@ -119,6 +119,18 @@ def patch(text: str, folder: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("patch") is None, reason="needs the program patch")
+def test_patches_name_files_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate([f"{tmp_path}/a.jsonl", "./a.jsonl", "../" * 20 + f"{tmp_path}/a.jsonl"]):
+        Path("a.jsonl").write_text(jsonl(SHUFFLED))
+        assert main(["--diff", name]) == 1
+        patch(capsys.readouterr().out, ".")
+        assert Path("a.jsonl").read_text() == jsonl(MENDED), number
+
+
+@pytest.mark.skipif(shutil.which("patch") is None, reason="needs the program patch")
 @pytest.mark.parametrize(
     "name",
     [

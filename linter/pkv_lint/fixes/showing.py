@@ -26,9 +26,11 @@ def diff(before: Documents, after: Documents) -> Iterator[str]:
                 yield "\\ No newline at end of file"
 
 
-def in_patch(name: str) -> str:
-    """A file name as `patch` and git read it: behind a space in it they expect a tab at the end, and what could end a
-    line or looks like a quote stands in quotes with escapes."""
+def in_patch(file: str) -> str:
+    """A file name as `patch` and git take it: from the working directory, without steps upwards where it is below. They
+    expect a tab behind a name with a space, and quotes and escapes where something could end the line or a quote."""
+    relative = os.path.relpath(file)
+    name = file if relative.startswith(os.pardir) else relative
     if any(character in name for character in '"\\') or not name.isprintable():
         octets = os.fsencode(name)
         return '"' + "".join(ESCAPES.get(octet) or chr(octet) for octet in octets) + '"'

@@ -69,7 +69,8 @@ def plan_groups(batch: Batch, shape: Shape) -> Iterator[Group]:
         if count == 1:
             together[computed.bit_length()].append(sequence)
             continue
-        by_head = shape.dtype is torch.float32 and count * shape.group_size >= BY_HEAD_ROWS
+        many = count * shape.group_size >= BY_HEAD_ROWS
+        by_head = many and shape.dtype is torch.float32 and torch.backends.mkldnn.is_available()
         multiple = KEY_TILE if by_head else KEY_MULTIPLE
         most = max(1, QUERY_ROWS // shape.group_size)
         tiles = tuple(

@@ -12,6 +12,7 @@ from tests.outputs.traffic import SYSTEM, clocked, report, request
 
 from pkv_lint.linting import Report
 from pkv_lint.outputs import html
+from pkv_lint.outputs.wording import costs
 
 EVIL = (
     "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>'\"&amp;{{ 17*43 }}\x1b[31m\x00\u202e"
@@ -72,6 +73,13 @@ def test_strips_account_for_every_token(whole: Report) -> None:
         assert sum(run.tokens for run in runs) == len(replayed.turn.ids)
         assert sum(run.blocks for run in runs) == -(-len(replayed.turn.ids) // whole.facts.block_size)
         assert sum(run.tokens for run in runs if run.state == "reused") == replayed.hit
+
+
+def test_more_is_reused_than_the_prompt_has_only_in_a_longer_one() -> None:
+    whole = sliding()
+    (finding,) = whole.findings
+    assert finding.evidence["hit_without"] > finding.evidence["prompt_tokens"]
+    assert next(costs(whole, finding)).endswith("without the break, in a longer prompt.")
 
 
 def test_the_text_of_the_prompt_is_all_there() -> None:

@@ -32,11 +32,11 @@ def costs(report: Report, finding: Finding) -> Iterator[str]:
     evidence, size = finding.evidence, report.facts.block_size
     about = "about " if report.facts.approximate else ""
     if "hit" in evidence:
-        total, token = evidence["prompt_tokens"], evidence["token"]
-        longer = ", in a longer prompt" if evidence["hit_without"] > total else ""  # what was dropped is back in it
+        total, token, without = evidence["prompt_tokens"], evidence["token"], evidence["hit_without"]
+        longer = ", in a longer prompt" if without > total else ""  # what was dropped is back in it
         yield (
             f"The prefix breaks at {about}token {token:,} of {total:,}, in block {token // size + 1:,} of "
-            f"{-(-total // size):,}: {evidence['hit']:,} tokens reused, {evidence['hit_without']:,} without the break{longer}."
+            f"{-(-total // size):,}: {evidence['hit']:,} tokens reused, {without:,} without the break{longer}."
         )
         share = finding.tokens_lost / max(1, report.facts.prompt_tokens)
         yield (

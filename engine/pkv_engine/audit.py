@@ -71,7 +71,7 @@ class _History:
     """The records that a request's tokens ought to have."""
 
     def __init__(self, salt: str) -> None:
-        self._state = hashlib.blake2b(salt.encode(), digest_size=8)
+        self._state = hashlib.blake2b(salt.encode(errors="surrogatepass"), digest_size=8)
         self._rows = np.empty(64, RECORD)
         self._length = 0
 

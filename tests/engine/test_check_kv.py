@@ -57,7 +57,7 @@ def random_requests(count: int) -> Iterator[GenerationRequest]:
             request_id=str(number),
             prompt_token_ids=prompt[:300],
             params=SamplingParams(temperature=0, max_tokens=source.randrange(1, 30), logprobs=2),
-            cache_salt=source.choice((None, None, None, "tenant")),
+            cache_salt=source.choice((None, None, None, "tenant \ud800")),
             priority=source.randrange(3),
             arrival=number,
         )

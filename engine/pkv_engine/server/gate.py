@@ -73,9 +73,12 @@ class Visit:
         try:
             await app(scope, self._read, send)
         except asyncio.CancelledError:
-            # Nobody waits for an answer any more, or the server does not wait for this request.
             assert self._task is not None
-            if not (self._left.is_set() or self._service.draining) or self._task.uncancel() > 0:
+            if self._service.draining:
+                # The server does not wait for this request any more, nor perhaps its client.
+                while self._task.uncancel():
+                    pass
+            elif not self._left.is_set() or self._task.uncancel() > 0:
                 raise
         finally:
             if self._watch is not None:

@@ -25,6 +25,8 @@ def test_errors_come_before_the_model_is_loaded(capsys: pytest.CaptureFixture[st
     assert main(["serve", "--model", "tiny", "--host", "no.such.host.invalid"]) == 2
     error = capsys.readouterr().err
     assert "whoever reaches no.such.host.invalid can use this server" in error and "cannot listen on" in error
+    assert main(["serve", "--model", "tiny", "--host", "a" * 300]) == 2  # no label of a name is that long
+    assert "cannot listen on aaa" in capsys.readouterr().err
 
 
 def test_a_model_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from pkv_engine.engine import KVCheckError
+from pkv_engine.server.gate import Visit
 from pkv_engine.server.service import ServingOptions
 
 CHAT = "/v1/chat/completions"
@@ -61,6 +64,21 @@ def test_the_end_does_not_wait_for_ever(serving) -> None:
             server.server.handle_exit(15, None)
             with pytest.raises(Exception, match="incomplete chunked read"):
                 running.read()
+
+
+def test_a_client_may_leave_while_the_server_ends() -> None:
+    async def for_ever(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async def end() -> None:
+        service = SimpleNamespace(draining=True, options=ServingOptions())
+        visit = asyncio.create_task(Visit(service, for_ever).run(for_ever, {}, for_ever))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        for _ in range(2):  # by the client that leaves, and by the server that does not wait
+            visit.cancel()
+        await visit
+
+    asyncio.run(end())
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -18,9 +18,7 @@ from pkv_engine.protocol.replies import Reply, ReplyError, Usage, error_message
 from pkv_engine.protocol.sse import EventReader
 from pkv_engine.verify.faults import Fault, fault_of, fault_of_status
 from pkv_engine.verify.questions import Question
-
-MOST_BYTES = 64 << 20
-"""Bytes of one reply that are read."""
+from pkv_engine.verify.reading import TooLongError, parts, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,17 +76,19 @@ async def ask(client: httpx.AsyncClient, question: Question, asking: Asking) -> 
             client.stream("POST", question.path, content=data, headers=headers) as response,
         ):
             if response.status_code != 200:
-                message = error_message(await response.aread())
+                message = error_message(await whole(response))
                 fault = fault_of_status(response.status_code, message)
             elif response.headers.get("content-type", "").startswith("text/event-stream"):
                 async for _ in _events(response, reply):
                     if first is None and reply.begun:
                         first = time.perf_counter()
             else:
-                reply.take_body(await response.aread())
-    except ReplyError as error:
+                reply.take_body(await whole(response))
+    except (ReplyError, TooLongError) as error:
         fault, message = Fault.MALFORMED, str(error)
-    except (httpx.RequestError, TimeoutError) as error:
+    except TimeoutError:
+        fault, message = Fault.TIMED_OUT, f"no whole reply within {asking.timeout:g} s"
+    except httpx.RequestError as error:
         fault, message = fault_of(error, begun=first is not None), str(error) or type(error).__name__
     if fault is None:
         fault, message = _judged(reply)
@@ -106,13 +106,9 @@ async def ask(client: httpx.AsyncClient, question: Question, asking: Asking) -> 
 
 
 async def _events(response: httpx.Response, reply: Reply) -> AsyncIterator[None]:
-    """Takes in one event after the other. Raises ReplyError."""
+    """Takes in one event after the other. Raises ReplyError, and as `parts`."""
     reader = EventReader()
-    left = MOST_BYTES
-    async for part in response.aiter_bytes():
-        left -= len(part)
-        if left < 0:
-            raise ReplyError(f"longer than {MOST_BYTES:,} bytes")
+    async for part in parts(response):
         for data in reader.feed(part):
             reply.take_event(data)
             yield

@@ -35,9 +35,9 @@ class Fault(StrEnum):
         return self in (Fault.UNREACHABLE, Fault.TLS, Fault.WRONG_MODEL, Fault.REFUSED, Fault.NOT_SENT)
 
 
-def fault_of(error: httpx.RequestError | TimeoutError, *, begun: bool) -> Fault:
+def fault_of(error: httpx.RequestError, *, begun: bool) -> Fault:
     """The fault that an exception stands for; `begun` tells whether a part of the reply had come."""
-    if isinstance(error, httpx.TimeoutException | TimeoutError):
+    if isinstance(error, httpx.TimeoutException):
         return Fault.TIMED_OUT
     if _is_tls(error):
         return Fault.TLS

@@ -11,6 +11,7 @@ import httpx
 
 from pkv_engine.verify.asking import Answer
 from pkv_engine.verify.questions import Question
+from pkv_engine.verify.reading import fetch
 from pkv_lint.prompt.renderer import Renderer
 
 AROUND = 6
@@ -101,7 +102,7 @@ async def _tokenized(client: httpx.AsyncClient, question: Question) -> array[int
 async def _asked(client: httpx.AsyncClient, path: str, body: dict[str, Any], member: str) -> Any:
     """A member of what the server answers; None where there is no such answer."""
     try:
-        response = await client.post(path, json=body)
+        response = await fetch(client, "POST", path, body)
         return response.json()[member] if response.is_success else None
-    except (httpx.RequestError, ValueError, KeyError, TypeError):
+    except (httpx.RequestError, ValueError, RecursionError, KeyError, TypeError):
         return None

@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import httpx
 
+from pkv_engine.verify.reading import fetch
+
 Engine = Literal["pkv", "vllm", "sglang", "unknown"]
 
 _SAMPLE = re.compile(r"^([a-z_]+):([a-z_]+)(?:\{(.*)\})? ([-+0-9.eE]+)$", re.MULTILINE)
@@ -134,7 +136,7 @@ async def reset_prefix_cache(client: httpx.AsyncClient, engine: Engine) -> str |
     """Have the server forget its cache. Returns why that did not work, None where it did."""
     path = "/flush_cache" if engine == "sglang" else "/reset_prefix_cache"
     try:
-        response = await client.post(path)
+        response = await fetch(client, "POST", path)
     except httpx.RequestError as error:
         return f"POST {path}: {error}"
     if response.status_code == 404 and engine == "vllm":
@@ -146,14 +148,14 @@ async def reset_prefix_cache(client: httpx.AsyncClient, engine: Engine) -> str |
 
 async def _models(client: httpx.AsyncClient) -> list[Mapping[str, Any]]:
     # This one may fail: it tells whether there is a server at all.
-    response = await client.get("/v1/models")
+    response = await fetch(client, "GET", "/v1/models")
     data = _mapping(_parsed(response)).get("data")
     return [_mapping(model) for model in data] if isinstance(data, list) else []
 
 
 async def _json(client: httpx.AsyncClient, path: str) -> object:
     try:
-        return _parsed(await client.get(path))
+        return _parsed(await fetch(client, "GET", path))
     except httpx.RequestError:
         return None
 
@@ -161,13 +163,13 @@ async def _json(client: httpx.AsyncClient, path: str) -> object:
 def _parsed(response: httpx.Response) -> object:
     try:
         return response.json() if response.is_success else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
 async def _text(client: httpx.AsyncClient, path: str) -> str:
     try:
-        response = await client.get(path)
+        response = await fetch(client, "GET", path)
     except httpx.RequestError:
         return ""
     return response.text if response.is_success else ""

@@ -14,6 +14,6 @@ def server_root(url: str, option: str) -> str:
         parts = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise InputError(f"{option}: {error}") from None
-    if parts.scheme not in ("http", "https") or not parts.host:
+    if parts.scheme not in ("http", "https") or not parts.host or (parts.port or 0) > 65535:
         raise InputError(f"{option} needs a URL such as http://127.0.0.1:8000, not {url!r}")
     return url.rstrip("/").removesuffix("/v1")

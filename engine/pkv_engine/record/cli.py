@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import socket
 import sys
@@ -43,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 @click.option(
     "--output", required=True, metavar="FILE", callback=stated, help="File that lines of traffic are appended to."
 )
-@click.option("--session-header", metavar="NAME", help="Request header that names the session of a request.")
+@click.option(
+    "--session-header", metavar="NAME", callback=stated, help="Request header that names the session of a request."
+)
 @click.option(
     "--redact", is_flag=True, help="Write pseudo-random token ids that keep prefixes and lengths, and no text."
 )
@@ -84,6 +87,7 @@ def command(
         recorder = Recorder(_writer(file, key, server))
         app = proxy(server_root(upstream, "--upstream"), recorder, session_header=session_header)
         config = uvicorn.Config(app, log_level="warning", server_header=False, date_header=False)
+        logging.getLogger("uvicorn.error").addFilter(brief)
         complain(PROGRAM, f"{listen} passes on to {upstream} and records to {output}; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listener])
@@ -92,9 +96,19 @@ def command(
     return 0
 
 
+def brief(record: logging.LogRecord) -> bool:
+    """A server that breaks off in the middle of a reply is no fault of this program, but one line of its log."""
+    from httpx import RequestError
+
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, RequestError):
+        record.msg, record.args, record.exc_info = f"a reply broke off: {error or type(error).__name__}", (), None
+    return True
+
+
 def _address(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    if not colon or not port.isdecimal() or int(port) > 65535:
         raise InputError(f"--listen needs HOST:PORT such as 127.0.0.1:8001, not {listen!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from pkv_lint.prompt.errors import InputError
 
@@ -35,5 +36,6 @@ class LineFile:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         except OSError:
-            os.ftruncate(self._file, start)
+            with suppress(OSError):  # devices have no length; the first error is the one to tell
+                os.ftruncate(self._file, start)
             raise

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import logging
 import os
 import socket
 import threading
@@ -26,7 +28,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from pkv_engine.record.cli import main
+from pkv_engine.record.cli import brief, main
 from pkv_engine.record.line_file import LineFile
 from pkv_engine.record.lines import native_line, written
 from pkv_engine.record.proxy import proxy
@@ -218,6 +220,29 @@ def test_no_upstream(tmp_path: Path) -> None:
     assert recorder.num_written == 0
 
 
+def test_a_reply_that_breaks_off_breaks_off_here_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as upstream:
+
+        def begin() -> None:
+            connection, _ = upstream.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+
+        thread = threading.Thread(target=begin)
+        thread.start()
+        url = f"http://127.0.0.1:{upstream.getsockname()[1]}"
+        log = logging.getLogger("uvicorn.error")
+        log.addFilter(brief)
+        with listening(proxy(url, Recorder(lambda exchange: None))) as through, pytest.raises(httpx.RequestError):
+            log.setLevel(logging.ERROR)
+            httpx.post(f"{through}/v1/chat/completions", json=CHAT, trust_env=False)
+        thread.join()
+        log.removeFilter(brief)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a reply broke off: peer closed" in line
+
+
 @pytest.fixture
 def redacted(tmp_path: Path) -> Callable[..., Path]:
     """Both files of a conversation: as it was, and without text."""
@@ -266,8 +291,9 @@ def test_lines_are_whole(tmp_path: Path) -> None:
         lines.write(b"{}\n")
     assert file.read_bytes() == b'{"cut": "off\n{}\n'
     if os.path.exists("/dev/full"):
-        with LineFile("/dev/full") as lines, pytest.raises(OSError):
+        with LineFile("/dev/full") as lines, pytest.raises(OSError) as failed:
             lines.write(b"{}\n")
+        assert failed.value.errno == errno.ENOSPC
     with pytest.raises(InputError, match="cannot be written"):
         LineFile(str(tmp_path / "no" / "folder"))
 
@@ -276,7 +302,10 @@ def test_lines_are_whole(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--upstream", "nowhere"], "--upstream needs a URL"),
+        (["--upstream", "http://x:99999"], "--upstream needs a URL"),
         (["--upstream", "http://x", "--listen", "8000"], "--listen needs HOST:PORT"),
+        (["--upstream", "http://x", "--listen", "127.0.0.1:²"], "--listen needs HOST:PORT"),
+        (["--upstream", "http://x", "--session-header", ""], "is empty"),
         (["--upstream", "http://x", "--redact-key", "k"], "--redact-key is for --redact"),
         (["--upstream", "http://x", "--redact", "--redact-key", "/nowhere"], "/nowhere: cannot be read"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import socket
 import sys
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -79,11 +78,12 @@ def command(
         from pkv_engine.record.proxy import proxy
     except ImportError as error:
         raise InputError(f"pkv-record needs {error.name}: pip install 'pkv-lint[record]'") from None
+    from pkv_engine.protocol.listening import bound
     from pkv_engine.protocol.urls import server_root
     from pkv_engine.record.line_file import LineFile
     from pkv_engine.record.recorder import Recorder
 
-    with closing(_bound(host, port)) as listener, LineFile(output) as file:
+    with closing(bound(host, port)) as listener, LineFile(output) as file:
         recorder = Recorder(_writer(file, key, server))
         app = proxy(server_root(upstream, "--upstream"), recorder, session_header=session_header)
         config = uvicorn.Config(app, log_level="warning", server_header=False, date_header=False)
@@ -111,19 +111,6 @@ def _address(listen: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise InputError(f"--listen needs HOST:PORT such as 127.0.0.1:8001, not {listen!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    """A socket that listens. The protocol is stated, as asyncio lets small events out at once only then."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise InputError(f"--listen: {host}:{port}: {error.strerror or error}") from None
-    return listener
 
 
 def _key(file: str | None) -> bytes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import socket
-
 import click
 
 from pkv_engine.options import EngineOptions, engine_options
+from pkv_engine.protocol.listening import bound
 from pkv_lint.command_line import complain
 from pkv_lint.options import stated
 from pkv_lint.prompt.errors import InputError
@@ -44,20 +43,3 @@ def command(engine: EngineOptions, host: str, port: int, **options: object) -> i
     with bound(host, port) as listener:
         DrainingServer(Service(load(engine), serving)).run([listener])
     return 0
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A socket with an address, before the model is loaded: that takes long, and may have been in vain."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # asyncio lets small events out at once (TCP_NODELAY) only where the protocol is stated.
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-        except OSError:
-            listener.close()
-            raise
-    except (OSError, UnicodeError) as error:  # the latter for what is no host name at all
-        raise InputError(f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}") from None
-    return listener

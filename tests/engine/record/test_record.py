@@ -319,4 +319,4 @@ def test_an_address_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["--upstream", "http://x", "--listen", listen, "--output", str(tmp_path / "out")]) == 2
-    assert f"--listen: {listen}: " in capsys.readouterr().err
+    assert f"cannot listen on {listen}: " in capsys.readouterr().err

@@ -22,13 +22,14 @@ from pathlib import Path
 from statistics import median
 
 from pkv_engine.verify.asking import Asking, connect
-from pkv_engine.verify.calibration import calibrate
+from pkv_engine.verify.calibration import Measured, Prompts, least, measure, names_of
 from pkv_engine.verify.replay import Pace
 from pkv_engine.verify.report import Report, with_times
 from pkv_engine.verify.target import bundled_engine
 from pkv_engine.verify.verification import Verifier, Verifying, find_server
 from pkv_lint.prompt.errors import InputError
 from pkv_lint.prompt.renderer import Renderer
+from pkv_sim.timing.fitting import fit
 
 BLOCKS = 2001
 """Of 16 tokens: few enough to evict."""
@@ -86,17 +87,20 @@ async def verified(file: Path, verifier: Verifier) -> Report | None:
 
 async def timed(files: Sequence[Path], renderer: Renderer, choice: Verifying, arguments: Sequence[str]) -> None:
     replays: list[Report] = []
+    probes: Measured = {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "all.jsonl")
         file.write_text("".join(line + "\n" for line in lines_of(files, choice.limit or 0)), encoding="utf-8")
         for _ in range(REPLAYS):
-            # A new engine for each: one that has tokenised a text before has its tokens at hand.
+            # A new engine for each: one that has tokenised a text before has its tokens at hand. One start of an engine
+            # is faster than another, so both sides are measured in all of them, and the least time of each counts.
             async with bundled_engine(arguments) as target, connect(target.url, api_key=None, timeout=300) as client:
                 verifier = Verifier(client, await find_server(client), renderer, choice)
                 replays.append(await verifier.verify(str(file)))
-                if len(replays) == REPLAYS:
-                    longest = max(row.prompt_tokens for row in replays[0].rows)
-                    profile = await calibrate(client, verifier.server, verifier.cache, longest=longest, timeout=300)
+                prompts = Prompts.of(replays[:1])
+                probes = least(probes, await measure(client, verifier.server, verifier.cache, prompts, timeout=300))
+                names = names_of(verifier.server)
+    profile = fit(list(probes.values()), *names)
     assert profile.residuals is not None
     print(f"calibration: {profile.residuals.points} probes, half of them within {profile.residuals.median:.1%}")
     print(f"  {profile.coefficients}\n  {profile.intake}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pkv_engine.protocol.urls import server_root
 from pkv_engine.verify.asking import connect
-from pkv_engine.verify.calibration import calibrate
+from pkv_engine.verify.calibration import Prompts, calibrate
 from pkv_engine.verify.report import Report
 from pkv_engine.verify.target import Target, bundled_engine
 from pkv_engine.verify.verification import Verifier, Verifying, find_server
@@ -78,8 +78,7 @@ async def verify_all(
         if not calibrated:
             return reports, None
         # Afterwards, as what it sends fills the cache.
-        longest = max(row.prompt_tokens for report in reports for row in report.rows)
         profile = await calibrate(
-            client, verifier.server, verifier.cache, longest=longest, timeout=timeout, progress=choice.progress
+            client, verifier.server, verifier.cache, Prompts.of(reports), timeout=timeout, progress=choice.progress
         )
         return reports, profile

@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(command, PROGRAM, argv)
 
 
-@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(epilog=EPILOG, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="pkv-lint", prog_name=PROGRAM)
 def command() -> None:
     """A small engine with a real paged KV cache, scheduled by the rules that pkv-sim simulates."""

@@ -192,6 +192,7 @@ def test_one_line_says_what_is_wrong(
 ) -> None:
     assert "no such model directory" in refused(capsys, "--model", str(tmp_path / "no"), "--prompt", "a")
     assert "not a GGUF file" in refused(capsys, "--model", str(Path(__file__)), "--prompt", "a")
+    assert main([]) == 2 and "Missing command" in capsys.readouterr().err
     assert "give --prompt" in refused(capsys, "--model", "tiny")
     assert "cannot be read" in refused(capsys, "--model", "tiny", "--request", str(tmp_path / "no"))
     assert "the model allows 32768" in refused(capsys, "--model", "tiny", "--prompt", "a", "--max-model-len", "40000")

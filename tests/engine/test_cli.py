@@ -149,6 +149,19 @@ def write_gguf(file: Path, family: str, vocabulary: dict[str, int]) -> None:
     writer.close()
 
 
+def test_a_gguf_file_that_counts_too_far(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_token_types([1, 1])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    data, name = file.read_bytes(), b"tokenizer.ggml.token_type"
+    count = data.index(name) + len(name) + 8  # behind the types of the value and of its items
+    file.write_bytes(data[:count] + (1 << 50).to_bytes(8, "little") + data[count + 8 :])
+    assert "it ends before what it counts" in refused(capsys, "--model", str(file), "--prompt", "a")
+
+
 @pytest.mark.parametrize("change", ["no token types", "other merges", "no such end", "no template"])
 def test_gguf_metadata_that_does_not_fit_together(
     change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

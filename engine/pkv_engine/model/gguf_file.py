@@ -55,13 +55,11 @@ class GGUFFile:
 
     def __init__(self, path: Path) -> None:
         """Raises InputError for what is no GGUF file, or one of another architecture."""
-        try:
-            from gguf import GGUFReader
-        except ImportError:
-            raise InputError("GGUF files need the package gguf: pip install 'pkv-lint[engine]'") from None
         self.path = path
         try:
-            self._reader: GGUFReader = GGUFReader(path)
+            self._reader = _reader(path)
+        except ImportError:
+            raise InputError("GGUF files need the package gguf: pip install 'pkv-lint[engine]'") from None
         except (OSError, ValueError, IndexError, KeyError) as error:
             raise InputError(f"not a GGUF file that can be read: {error}", file=str(path)) from None
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
@@ -182,3 +180,18 @@ class GGUFFile:
                 single=f"{bos} $A", special_tokens=[(bos, vocabulary[bos])]
             )
         return tokenizer
+
+
+def _reader(path: Path) -> GGUFReader:
+    from gguf import GGUFReader
+
+    class Bounded(GGUFReader):
+        """Behind the end of a file the library finds nothing, and would go on with that for as many items as a broken
+        count says."""
+
+        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+            if int(offset) + int(count) > len(self.data):
+                raise ValueError("it ends before what it counts")
+            return super()._get(offset, dtype, count, override_order)
+
+    return Bounded(path)

@@ -124,3 +124,12 @@ def test_rates_are_sizes_over_times() -> None:
     operations = 2 * 2 * 8 * 64 * (32 * 33 // 2)  # two products, both operations, heads, head size, visible pairs
     assert measured["prompt_group_4"]["flop_per_second"]["pkv_kernels"] == operations * 500
     assert measured["prompt_group_4"]["of_matmul"]["pkv_kernels"] == operations / (2 * 100**3)
+
+
+@pytest.mark.parametrize("tool", ["aot", "check"])
+@pytest.mark.parametrize("missing", ["torch", "triton"])
+def test_without_torch_or_triton(tool: str, missing: str) -> None:
+    program = f"import sys, runpy; sys.modules[{missing!r}] = None; sys.argv = ['x']; "
+    ran = run("-c", program + f"runpy.run_module('pkv_kernels.{tool}', run_name='__main__')")
+    (line,) = ran.stderr.splitlines()
+    assert ran.returncode == 2 and line.startswith(f"pkv_kernels.{tool}: needs torch and triton: ")

@@ -265,6 +265,10 @@ def test_a_file_that_is_read_only(
 class TestHints:
     """What the report says of fixes, without one."""
 
+    @pytest.fixture(autouse=True)
+    def wide(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COLUMNS", "140")
+
     def hint(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
         main([*arguments, "--offline"])
         out = capsys.readouterr().out

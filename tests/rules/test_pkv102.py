@@ -67,7 +67,7 @@ IDENTIFIERS: dict[str, Callable[[int], str]] = {
     "chinese key": lambda n: f"会话ID：[{hexes(n, 8)}]",
     "japanese key": lambda n: f"リクエスト番号: [{dice(n).randrange(10**6, 10**7)}]",
     "korean key": lambda n: f"세션 ID: [{hexes(n, 8)}]",
-    "temporary folder": lambda n: f"Scratch: /tmp/[run-{hexes(n, 12)}]/work",
+    "temporary folder": lambda n: f"Scratch: build/[run-{hexes(n, 12)}]/work",
     "in a tag": lambda n: f"<meta><conversation_id>[{hexes(n, 10)}]</conversation_id></meta>",
     "conversation of a chat": lambda n: f"Conversation [{hexes(n, 12)}] with a user.",
 }

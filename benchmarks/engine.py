@@ -32,7 +32,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from pkv_engine.bench import Clock, RandomPrompts, decode_rate, time_to_first_token
+from pkv_engine.bench import Clock, RandomPrompts, decode_rate, time_to_first_token, without_prefix_caching
 from pkv_engine.loading import load
 from pkv_engine.model.gguf_file import GGUFFile
 from pkv_engine.options import EngineOptions
@@ -196,7 +196,7 @@ def measure(arguments: argparse.Namespace) -> Iterator[str]:
         model = save_model(folder, arguments.model).to(dtype)
         options = EngineOptions(model=str(folder), dtype=arguments.dtype, max_model_len=4096)
         loaded = load(options)
-        without = load(EngineOptions(model=str(folder), dtype=arguments.dtype, enable_prefix_caching=False)).engine
+        without = without_prefix_caching(loaded.engine)
         transformers = None if arguments.alone else Transformers(model, clock)
         vllm = None
         if arguments.vllm:

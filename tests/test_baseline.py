@@ -121,3 +121,13 @@ def test_usage(lint: Lint, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--update-baseline needs --baseline" in capsys.readouterr().err
     assert main(["b.json", "--baseline", "none/known.json", "--update-baseline"]) == 2
     assert "there is no directory none" in capsys.readouterr().err
+
+
+def test_codes_that_were_not_looked_for_keep_their_entries(lint: Lint) -> None:
+    update(lint)
+    before = known()
+    assert "gone" not in lint("a/clock.jsonl", "b.json", "--select", "PKV2")[2]
+    lint("a/clock.jsonl", "b.json", "--update-baseline", "--select", "PKV2")
+    assert known() == before
+    Path("a/clock.jsonl").write_text(lines(request(SYSTEM)))
+    assert "1 finding gone" in lint("a/clock.jsonl", "--select", "PKV1")[2]

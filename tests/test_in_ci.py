@@ -155,6 +155,11 @@ class TestAssertion:
         with pytest.raises(AssertionError, match="no requests"):
             assert_prefix_stable([])
 
+    @pytest.mark.parametrize("options", [{"select": ["PKV999"]}, {"select": []}, {"ignore": "PKV101"}])
+    def test_codes_that_no_rule_has(self, options: dict[str, Any]) -> None:
+        with pytest.raises(InputError, match=r"no code|has the code"):
+            assert_prefix_stable(conversation(3, clocked), **options)
+
     def test_a_model_that_is_not_there(self) -> None:
         with pytest.raises(InputError, match="no-such-model"):
             assert_prefix_stable(conversation(2), model="./no-such-model")

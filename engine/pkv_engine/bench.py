@@ -27,11 +27,10 @@ def command(engine: EngineOptions, prompt_tokens: int, sequences: int, output_to
     and off. Prompts are random tokens."""
     from pkv_engine.loading import load
 
-    loaded = load(replace(engine, enable_prefix_caching=True))
-    measured = loaded.engine
+    measured = load(replace(engine, enable_prefix_caching=True)).engine
     prompts = RandomPrompts(measured.vocab_size)
     cold, cached, on, off = [], [], [], []
-    without = load(replace(engine, enable_prefix_caching=False)).engine
+    without = without_prefix_caching(measured)
     for _ in range(rounds):
         prompt = prompts.draw(prompt_tokens)
         cold.append(time_to_first_token(measured, prompt))
@@ -52,6 +51,12 @@ def command(engine: EngineOptions, prompt_tokens: int, sequences: int, output_to
     return 0
 
 
+def without_prefix_caching(engine: Engine) -> Engine:
+    """Another engine on the same model and KV cache memory. Only one of them may have requests at a time."""
+    config = replace(engine.scheduler.config, enable_prefix_caching=False)
+    return Engine(config, engine.runner, vocab_size=engine.vocab_size)
+
+
 class RandomPrompts:
     """Prompts that share nothing; the same ones in every run."""
 
@@ -69,7 +74,7 @@ Clock = Callable[[], float]
 def time_to_first_token(engine: Engine, prompt: Sequence[int], clock: Clock = time.perf_counter) -> float:
     """Seconds from the arrival of a request in an idle engine to its first token, scheduling and sampling included."""
     start = clock()
-    engine.add(_request("first", prompt, 1))
+    engine.add(_request(f"{id(engine)}-first", prompt, 1))
     while engine.has_work:
         engine.step()
     return clock() - start
@@ -80,7 +85,7 @@ def decode_rate(
 ) -> float:
     """Tokens per second of all sequences together, from the step in which the last one got its first token."""
     for number, prompt in enumerate(prompts):
-        engine.add(_request(str(number), prompt, num_tokens))
+        engine.add(_request(f"{id(engine)}-{number}", prompt, num_tokens))
     started: set[str] = set()
     while len(started) < len(prompts):
         started |= {delta.request_id for delta in engine.step()}
@@ -90,6 +95,7 @@ def decode_rate(
     return tokens / (clock() - start)
 
 
+# Engines that share a runner need names of their own: it knows requests by them until the engine's next step.
 def _request(request_id: str, prompt: Sequence[int], max_tokens: int) -> GenerationRequest:
     params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
     return GenerationRequest(request_id=request_id, prompt_token_ids=prompt, params=params)

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from pkv_lint.prompt.errors import InputError
+from pkv_lint.prompt.sampling import GREEDY
 
 FinishReason = Literal["stop", "length", "abort", "error"]
-
-GREEDY = 1e-5
-"""A temperature below this is taken as zero (vLLM: `sampling_params.py:_SAMPLING_EPS`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ class StepLog:
                 "max_tokens": request.max_tokens,
                 "cache_salt": request.cache_salt,
                 "priority": request.priority,
+                "arrival": request.arrival,
             }
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ VERSION = 1
 
 Key = tuple[str, str]
 """A file, by its path from the baseline's folder with `/` between names, and a code."""
+Takes = Callable[[str], bool]
+"""Whether a code was looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +63,25 @@ class Baseline:
 
         return [replace(report, findings=tuple(filter(is_new, report.findings))) for report in reports]
 
-    def gone(self, reports: Sequence[Report], files: Iterable[str]) -> int:
-        """How many findings the baseline allows in the files that do not occur any more."""
+    def gone(self, reports: Sequence[Report], files: Iterable[str], takes: Takes) -> int:
+        """How many findings the baseline allows in the files, of codes that were looked for, that do not occur any
+        more."""
         found = self.found(reports)
         judged = {entry(file, self.file) for file in files}
-        return sum(max(0, count - found[key]) for key, count in self.counts.items() if key[0] in judged)
+        return sum(
+            max(0, count - found[file, code])
+            for (file, code), count in self.counts.items()
+            if file in judged and takes(code)
+        )
 
-    def updated(self, reports: Sequence[Report], files: Iterable[str]) -> Baseline:
-        """With what the reports say of the files; other files keep their entries while they exist."""
+    def updated(self, reports: Sequence[Report], files: Iterable[str], takes: Takes) -> Baseline:
+        """With what the reports say of the files. Other files keep their entries while they exist, and codes that were
+        not looked for keep theirs."""
         judged = {entry(file, self.file) for file in files}
         kept = {
-            key: count
-            for key, count in self.counts.items()
-            if key[0] not in judged and (self.file.parent / key[0]).exists()
+            (file, code): count
+            for (file, code), count in self.counts.items()
+            if not (takes(code) if file in judged else not (self.file.parent / file).exists())
         }
         found = self.found(reports)
         return Baseline(self.file, kept | dict(found))

@@ -148,9 +148,9 @@ def command(
     else:
         batch = judge()
     if known is not None and update_baseline:
-        return rewrite(known, batch)
+        return rewrite(known, batch, chosen)
     if known is not None:
-        batch = without(known, batch)
+        batch = without(known, batch, chosen)
     options: dict[str, Any] = {}
     if output_format == "text" and not (statistics or fix):
         from pkv_lint.fixes.hints import fix_options
@@ -198,23 +198,23 @@ def known_findings(file: str, *, update: bool) -> Baseline:
     return Baseline.read(Path(file)) if Path(file).exists() else Baseline(Path(file), {})
 
 
-def rewrite(known: Baseline, batch: Batch) -> int:
+def rewrite(known: Baseline, batch: Batch, chosen: Choice) -> int:
     """Write the findings into the baseline, unless something could not be judged. Returns the exit status."""
     complain_of(batch, named=True)
     if batch.incomplete:
         complain(PROGRAM, f"{known.file}: not written, since not everything could be judged")
         return 2
-    new = known.updated(batch.reports, batch.files)
+    new = known.updated(batch.reports, batch.files, chosen.takes)
     write_file(str(known.file), [new.dumps()])
     complain(PROGRAM, f"{known.file}: {counted(new.total, 'finding')} (it had {known.total:,})")
     return 0
 
 
-def without(known: Baseline, batch: Batch) -> Batch:
+def without(known: Baseline, batch: Batch, chosen: Choice) -> Batch:
     """What the baseline does not allow; says on stderr what it hides, and what of it is out of date."""
     reports = known.hide(batch.reports)
     hidden = sum(len(old.findings) - len(new.findings) for old, new in zip(batch.reports, reports, strict=True))
-    gone = known.gone(batch.reports, batch.files)
+    gone = known.gone(batch.reports, batch.files, chosen.takes)
     if hidden:
         complain(PROGRAM, f"{known.file}: {counted(hidden, 'known finding')} not shown")
     if gone:

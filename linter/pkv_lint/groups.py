@@ -13,7 +13,7 @@ from pkv_lint.nature import Nature, located
 from pkv_lint.prompt.source import parse_path
 
 FIRST_WORD = re.compile(r"[^\W\d_]+(?:[-_.][^\W\d_]+)*(?=\W|$)")
-HEADING = re.compile(r"[ \t]*(?:#.*|<\w+>|\*\*.*|.*[:\uff1a])[ \t*]*")
+HEADING = re.compile(r"[ \t]*(?:#.*|<\w[^>]*>|\*\*.*|.*[:\uff1a])[ \t*]*")
 NEAR = 12
 """Lines above replaced lines in which their heading is looked for."""
 OF_TEXT: tuple[Nature, ...] = ("timestamp", "identifier", "context", "per_user", "volatile")

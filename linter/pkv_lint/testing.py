@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import click
 
-from pkv_lint.choice import Choice
+from pkv_lint.choice import Choice, codes_in
 from pkv_lint.findings import Severity
 from pkv_lint.linting import Report, load_rules, report_of
 from pkv_lint.outputs import lines
@@ -36,16 +36,22 @@ def assert_prefix_stable(
     `requests` are chat bodies, or lines of traffic (`{"request": …, "session_id": …}`), in the order they are sent.
     The other arguments mean what the options of the command mean (`block_size` in tokens); `select` and `ignore` are
     codes or beginnings of codes. Requests that the server would refuse fail whatever is selected, and so does nothing
-    at all to judge. Raises InputError for a model that cannot be loaded.
+    at all to judge. Raises InputError for a model that cannot be loaded, and for codes that no rule has.
     """
     __tracebackhide__ = True
     given = list(requests)
     if not given:
         raise AssertionError("there are no requests to judge")
-    chosen = Choice(None if select is None else tuple(select), tuple(ignore))
+    all_rules = load_rules()
+    known = [rule.CODE for rule in all_rules]
+    ignored = ",".join(ignore)
+    chosen = Choice(
+        None if select is None else codes_in(",".join(select), "select", known),
+        codes_in(ignored, "ignore", known) if ignored else (),
+    )
     renderer = _load(model, chat_template, tokenizer, vllm_args)
     size = block_size or renderer.deployment.block_size or DEFAULT_BLOCK_SIZE
-    rules = [rule for rule in load_rules() if chosen.takes(rule.CODE)]
+    rules = [rule for rule in all_rules if chosen.takes(rule.CODE)]
     report = chosen.of(report_of(given, renderer, block_size=size, rules=rules))
     if report.unusable or (fail_on != "never" and any(found.at_least(fail_on) for found in report.findings)):
         raise AssertionError("\n" + text_of(report))

@@ -146,6 +146,7 @@ class TestToolSet:
         bodies = conversation(2, lambda turn: f"{turn} {SYSTEM}", tools=lambda turn: TOOLS[: turn + 2])
         run = fix(bodies, "--unsafe-fixes", "--select", "PKV203")
         assert run.values == bodies
+        assert "PKV203 not fixed" in run.err
 
 
 class TestVolatileLines:

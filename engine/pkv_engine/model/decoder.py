@@ -17,7 +17,7 @@ from pkv_engine.model.weights import Weights
 
 
 class Ops(Protocol):
-    """The elementwise parts: `cpu_ops` or `pkv_kernels`, which both say what they compute."""
+    """The elementwise parts: `cpu_ops` or `cuda_ops`, which both say what they compute."""
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor: ...
 

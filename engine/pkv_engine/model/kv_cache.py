@@ -23,7 +23,6 @@ class KVCache:
     """One LayerCache for each layer. Block 0 is the null block: no token is ever written there."""
 
     layers: tuple[LayerCache, ...]
-    block_size: int
 
     @classmethod
     def allocate(
@@ -35,4 +34,4 @@ class KVCache:
             LayerCache(torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device))
             for _ in range(config.num_layers)
         )
-        return cls(layers, block_size)
+        return cls(layers)

@@ -26,7 +26,7 @@ class Linear:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """`weight` [outputs, inputs] and `bias` [outputs] are of one dtype and on one device."""
-        self.out_features, self.in_features = weight.shape
+        self.in_features = weight.shape[1]
         self._bias = bias
         self._packed = weight.device.type == "cpu" and _packs(weight.dtype)
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, 8) if self._packed else weight

@@ -73,7 +73,7 @@ class Metrics:
         yield metric
 
     def _cache_config(self) -> dict[str, str]:
-        """Labels as vLLM writes them (`str` of Python values); the last two stand elsewhere there."""
+        """Labels as vLLM writes them (`str` of Python values); the last three stand elsewhere there."""
         config = self._config
         values: dict[str, Any] = {
             "block_size": config.block_size,
@@ -85,6 +85,7 @@ class Metrics:
             "sliding_window": None,
             "max_num_batched_tokens": config.max_num_batched_tokens,
             "max_num_seqs": config.max_num_seqs,
+            "scheduling_policy": config.policy,
         }
         return {**{name: str(value) for name, value in values.items()}, "engine": "0"}
 

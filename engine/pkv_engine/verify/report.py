@@ -85,7 +85,6 @@ class Report:
     counted: Counters | None = None
     prompt_differences: tuple[PromptDifference, ...] = ()
     signatures: tuple[Signature, ...] = ()
-    timing: TimingProfile | None = None
     timing_notes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -176,7 +175,7 @@ def with_times(report: Report, timing: TimingProfile) -> Report:
         else replace(row, predicted_ttft=alone.ttft(row.prompt_tokens, row.predicted))
         for row in report.rows
     ]
-    return replace(report, rows=tuple(rows), timing=timing, timing_notes=tuple(alone.notes()))
+    return replace(report, rows=tuple(rows), timing_notes=tuple(alone.notes()))
 
 
 def reporting_of(answers: Sequence[Answer], server: Server) -> Reporting:

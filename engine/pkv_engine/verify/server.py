@@ -46,6 +46,7 @@ class Server:
     enable_prefix_caching: bool = True
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
+    scheduling_policy: str = "fcfs"
     num_replicas: int = 1
     cache_report: bool | None = None
     unmodelled: tuple[str, ...] = ()
@@ -104,6 +105,7 @@ def _cache_config(infos: list[dict[str, str]]) -> dict[str, Any]:
         "enable_prefix_caching": info.get("enable_prefix_caching") != "False",
         "max_num_batched_tokens": _number(info.get("max_num_batched_tokens")),
         "max_num_seqs": _number(info.get("max_num_seqs")),
+        "scheduling_policy": info.get("scheduling_policy", "fcfs"),
         "num_replicas": len(infos),
         "unmodelled": tuple(unmodelled),
     }

@@ -57,6 +57,7 @@ def cached_by_arrivals(rows: Iterable[dict[str, Any]], config: SchedulerConfig) 
                 max_tokens=len(sampled[name]) if done else row["max_tokens"],
                 hasher=hasher,
                 priority=row["priority"],
+                arrival=row["arrival"],
                 cache_salt=row["cache_salt"],
             )
             scheduler.add(requests[name])
@@ -97,6 +98,7 @@ def _config(cache: Cache, server: Server) -> SchedulerConfig:
         max_model_len=server.max_model_len or MANY_BLOCKS,
         max_num_batched_tokens=server.max_num_batched_tokens or defaults.max_num_batched_tokens,
         max_num_seqs=server.max_num_seqs or defaults.max_num_seqs,
+        policy=server.scheduling_policy,
         async_scheduling=False,
         profile=cache.profile,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
 from pkv_lint.changes import canonical
 from pkv_lint.facts import Facts
@@ -19,11 +20,12 @@ def edits(facts: Facts) -> Iterator[LineEdit]:
         session, line = facts.session(turn), turn.line
         seen: Counter[tuple[str, str]] = Counter()
         for name, steps, value in json_texts(line):
-            call = name, canonical(value)
-            seen[call] += 1
-            span = span_of(line.text, in_line(line, steps))
-            if span is not None:
-                text = line.text[slice(*span)]
-                known = first.setdefault((session, *call, seen[call]), text)
-                if known != text:
-                    yield line, TextEdit(*span, known)
+            with suppress(RecursionError):  # nobody's arguments: nested hundreds of levels deep
+                call = name, canonical(value)
+                seen[call] += 1
+                span = span_of(line.text, in_line(line, steps))
+                if span is not None:
+                    text = line.text[slice(*span)]
+                    known = first.setdefault((session, *call, seen[call]), text)
+                    if known != text:
+                        yield line, TextEdit(*span, known)

@@ -18,6 +18,7 @@ from pkv_lint.fixes.bodies import Path, in_line, system_texts, user_texts
 from pkv_lint.fixes.documents import LineEdit
 from pkv_lint.fixes.families import families
 from pkv_lint.fixes.json_edits import TextEdit, without_items
+from pkv_lint.groups import HEADING
 from pkv_lint.nature import Nature
 from pkv_lint.prompt.json_spans import character, elements, span_of
 from pkv_lint.prompt.source import parse_path
@@ -26,7 +27,6 @@ from pkv_lint.text_changes import SENTENCE_END
 from pkv_lint.turns import Turn
 
 MOVED: tuple[Nature, ...] = ("timestamp", "identifier", "volatile", "context")
-HEADING = re.compile(r"[ \t]*(?:#.*|<\w[^>]*>|.*[:\uff1a][ \t*]*)")
 CLOSING = re.compile(r"[ \t]*</\w+>[ \t]*")
 LINE_END = re.compile("\n")
 LONG = 200

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Literal
@@ -117,7 +118,9 @@ class Bar:
 
 def lines(reports: Sequence[Report]) -> Iterator[str]:
     """One HTML document."""
-    requests = [request for report in reports for request in requests_of(report, reports)]
+    found = list(all_findings(reports))
+    worst_of = worst_findings(found)
+    requests = [request for report in reports for request in requests_of(report, worst_of[id(report)])]
     listed = requests
     if len(requests) > ROWS:
         worst = sorted(range(len(requests)), key=lambda at: -requests[at].in_state("lost"))[:ROWS]
@@ -125,8 +128,8 @@ def lines(reports: Sequence[Report]) -> Iterator[str]:
     chart = bars(requests)
     values: dict[str, object] = dict(
         files=list(dict.fromkeys(name for report in reports for name in files_in(report))),
-        items=[item(number, report, finding) for number, (report, finding) in enumerate(all_findings(reports), 1)],
-        counts={name: sum(found.severity == name for _, found in all_findings(reports)) for name in SEVERITIES},
+        items=[item(number, report, finding) for number, (report, finding) in enumerate(found, 1)],
+        counts={name: sum(finding.severity == name for _, finding in found) for name in SEVERITIES},
         requests=requests,
         listed=listed,
         bars=chart,
@@ -144,13 +147,18 @@ def files_in(report: Report) -> list[str]:
     return list(map(visible, names))
 
 
-def requests_of(report: Report, reports: Sequence[Report]) -> Iterator[Request]:
-    """The requests of a report, each with the worst finding it is part of."""
-    parts: dict[int, int] = {}
-    for number, (owner, finding) in enumerate(all_findings(reports), 1):
-        if owner is report and finding.request is not None:
+def worst_findings(found: Iterable[tuple[Report, Finding]]) -> dict[int, dict[int, int]]:
+    """For each report (by id) and request the number of the worst finding that the request is part of."""
+    worst: dict[int, dict[int, int]] = defaultdict(dict)
+    for number, (report, finding) in enumerate(found, 1):
+        if finding.request is not None:
             for index in finding.evidence.get("requests") or [finding.request]:
-                parts.setdefault(index, number)
+                worst[id(report)].setdefault(index, number)
+    return worst
+
+
+def requests_of(report: Report, parts: Mapping[int, int]) -> Iterator[Request]:
+    """The requests of a report, each with the worst finding it is part of."""
     for replayed in report.facts.replayed:
         yield request_of(report, replayed, parts.get(replayed.turn.index))
 

@@ -32,7 +32,7 @@ from ..server.conftest import WORDS, Typist
 
 
 @contextmanager
-def typing_server(log: Path, num_gpu_blocks: int, pause: float) -> Iterator[str]:
+def typing_server(log: Path, num_gpu_blocks: int, pause: float, **admission: Any) -> Iterator[str]:
     renderer = Renderer.load()
     config = SchedulerConfig(
         num_gpu_blocks=num_gpu_blocks,
@@ -40,6 +40,7 @@ def typing_server(log: Path, num_gpu_blocks: int, pause: float) -> Iterator[str]
         max_model_len=2048,
         max_num_batched_tokens=256,
         async_scheduling=False,
+        **admission,
     )
     typist = Typist(renderer.tokenizer.encode(WORDS).tolist(), pause)
     with log.open("wb", buffering=0) as file:
@@ -88,6 +89,21 @@ def test_eight_at_once_are_all_as_predicted(tmp_path: Path, num_gpu_blocks: int)
     assert report.statuses == {"as predicted": 40}
     assert report.exit_status == 0 and not report.notes
     assert 0 < report.reported_tokens < report.prompt_tokens
+
+
+def test_priorities_are_as_the_engine_had_them(tmp_path: Path) -> None:
+    traffic, log = tmp_path / "traffic.jsonl", tmp_path / "steps.jsonl"
+    lines = list(conversations())
+    for number, line in enumerate(lines):
+        line["request"]["priority"] = -number % 7
+    traffic.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with typing_server(log, 160, pause=0.002, policy="priority", max_num_seqs=2) as url:
+        report = verified(url, traffic, log)
+    steps = [json.loads(line) for line in log.read_text().splitlines()]
+    arrived = [row["id"] for row in steps if row["event"] == "arrival"]
+    admitted = list(dict.fromkeys(name for row in steps for name, *_ in row.get("scheduled", ())))
+    assert admitted != arrived
+    assert report.statuses == {"as predicted": 40}
 
 
 @pytest.mark.parametrize("text", ["{", '{"no": "event"}'])

@@ -154,7 +154,6 @@ class TestBounds:
     def test_sessions_and_requests_that_lost_most(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sessions, "SESSIONS", 2)
         monkeypatch.setattr(sessions, "STRIPS", 3)
-        monkeypatch.setattr(page, "STRIPS", 3)
         whole = report(load(*conversations(5)), num_gpu_blocks=30)
         found, _ = shown(whole)
         assert len(found.of("article", "session")) == 2

@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pkv_lint.prompt.deployment import Deployment
 from pkv_sim.cli import main
+from pkv_sim.serving.limits import SchedulerLimits
+from pkv_sim.timing.gpus import gpu_named
 
 ROOT = Path(__file__).parent.parent.parent
 TRAFFIC = str(ROOT / "examples" / "traffic.jsonl")
@@ -273,13 +276,24 @@ class TestDeployment:
             return count
 
         assert steps("--max-num-batched-tokens 16") > steps("--max-num-batched-tokens 8k")
-        assert steps("--max-num-seqs 1") >= steps("--max-num-seqs 4")
+        lines = [json.loads(line) | {"timestamp": 0} for line in traffic.read_text().splitlines()]
+        traffic.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        assert steps("--max-num-seqs 1") > steps("--max-num-seqs 4")
 
     def test_a_model_length_ends_replies(self, sim: Sim, traffic: Path) -> None:
         document = sim(traffic, *SIMULATED, "--format", "json", "--per-request", "--vllm-args", "--max-model-len 265")
         assert document.document["requests"][-1]["times"]["output_tokens"] == 5
 
-    def test_the_gpu_sets_what_is_not_said(self, sim: Sim, traffic: Path) -> None:
-        line = f"--hf-overrides '{json.dumps(LLAMA)}'"
-        arguments = (traffic, "--vllm-args", line, "--schedule", "simulated", "--format", "json")
-        assert sim(*arguments, "--gpu", "L4").status == sim(*arguments, "--gpu", "H200").status == 0
+    @pytest.mark.parametrize(
+        ("gpu", "line", "expected"),
+        [
+            ("L4", "", (2048, 256)),
+            ("H200", "", (8192, 1024)),
+            (None, "", (8192, 1024)),
+            ("L4", "--max-num-batched-tokens 512", (512, 256)),
+            ("H200", "--max-num-batched-tokens 512", (512, 512)),
+        ],
+    )
+    def test_the_gpu_sets_what_is_not_said(self, gpu: str | None, line: str, expected: tuple[int, int]) -> None:
+        limits = SchedulerLimits.of(Deployment.from_vllm_args(line), None, gpu_named(gpu) if gpu else None)
+        assert (limits.max_num_batched_tokens, limits.max_num_seqs) == expected

@@ -9,14 +9,13 @@ from pkv_lint.prompt.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Peak dense bfloat16 operations per second (without the factor 2 of structured sparsity), memory in bytes and its
-    bandwidth in bytes per second; `max_num_batched_tokens` and `max_num_seqs` are what vLLM's server takes on this GPU
-    when nothing is said (`EngineArgs.get_batch_defaults`)."""
+    """Peak dense bfloat16 operations per second (without the factor 2 of structured sparsity), and the bandwidth of its
+    memory in bytes per second; `max_num_batched_tokens` and `max_num_seqs` are what vLLM's server takes on this GPU when
+    nothing is said (`EngineArgs.get_batch_defaults`)."""
 
     name: str
     flops: float
     bandwidth: float
-    memory: float
     max_num_batched_tokens: int
     max_num_seqs: int
 
@@ -28,7 +27,7 @@ def _gpu(name: str, teraflops: float, gigabytes_per_second: float, gigabytes: fl
         tokens, sequences = 8192, 1024
     else:
         tokens, sequences = 2048, 256
-    return Gpu(name, teraflops * 1e12, gigabytes_per_second * 1e9, gigabytes * 1e9, tokens, sequences)
+    return Gpu(name, teraflops * 1e12, gigabytes_per_second * 1e9, tokens, sequences)
 
 
 # Sources: the vendor's data sheet of each product. Where it prints rates with sparsity only, half of that.

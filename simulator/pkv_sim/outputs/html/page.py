@@ -15,7 +15,7 @@ from pkv_sim.outputs.html.headline import headline
 from pkv_sim.outputs.html.latencies import Latencies, latencies
 from pkv_sim.outputs.html.memory_rows import MemoryRow, memory_rows
 from pkv_sim.outputs.html.parts import CACHED, STATES, Part, parts_of, parts_together, words
-from pkv_sim.outputs.html.sessions import STRIPS, Sessions, sessions
+from pkv_sim.outputs.html.sessions import Sessions, sessions
 from pkv_sim.outputs.html.timeline import Timeline, timeline
 from pkv_sim.outputs.memory import conditions, size_lines
 from pkv_sim.outputs.replicas import balance
@@ -81,7 +81,6 @@ def lines(reports: Sequence[Report]) -> Iterator[str]:
         "words": words,
         "share": share,
         "rate": percent,
-        "strips": STRIPS,
         "causes_shown": CAUSES,
     }
     yield render(FOLDER, TEMPLATE, values, tips=True)

@@ -10,8 +10,8 @@ from pkv_lint.prompt.errors import InputError
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """Peak dense bfloat16 operations per second (without the factor 2 of structured sparsity), and the bandwidth of its
-    memory in bytes per second; `max_num_batched_tokens` and `max_num_seqs` are what vLLM's server takes on this GPU when
-    nothing is said (`EngineArgs.get_batch_defaults`)."""
+    memory in bytes per second; `max_num_batched_tokens` and `max_num_seqs` are what vLLM's server takes on this GPU
+    when nothing is said (`EngineArgs.get_batch_defaults`)."""
 
     name: str
     flops: float
